@@ -1,0 +1,50 @@
+"""Where a measurement was made."""
+
+import datetime
+import os
+import platform
+import subprocess
+
+import jax
+
+
+def describe() -> dict[str, object]:
+    """Device, cores, versions, date and commit."""
+    return {
+        "device": jax.devices()[0].device_kind,
+        "devices": jax.device_count(),
+        "processor": processor(),
+        "cores": len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count(),
+        "python": platform.python_version(),
+        "jax": jax.__version__,
+        "date": datetime.date.today().isoformat(),
+        "commit": commit(),
+    }
+
+
+def processor() -> str:
+    try:
+        with open("/proc/cpuinfo") as file:
+            for line in file:
+                if line.startswith("model name"):
+                    return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor()
+
+
+def commit() -> str | None:
+    """The checked-out commit, with `+` if files were changed since."""
+    try:
+        name = _git("rev-parse", "--short", "HEAD")
+        return name + ("+" if _git("status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(
+        ["git", *arguments], capture_output=True, text=True, check=True
+    ).stdout.strip()

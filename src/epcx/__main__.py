@@ -1,0 +1,3 @@
+from epcx.cli import main
+
+main()

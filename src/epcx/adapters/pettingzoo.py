@@ -1,0 +1,212 @@
+"""A game as a PettingZoo parallel environment: `parallel_env("grassland", "3-2")`.
+
+Agents that are done leave `agents` in that step; the time limit truncates the others. The step is
+compiled once per game, and one transfer per step brings the results to numpy.
+"""
+
+import operator
+import secrets
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from epcx.adapters import choose
+from epcx.errors import InputError
+from epcx.games import NUM_ACTIONS, Game, Population, World
+
+try:
+    from gymnasium.spaces import Box, Discrete, Space
+    from pettingzoo import ParallelEnv
+except ImportError as error:
+    raise ImportError(
+        'epcx.adapters.pettingzoo needs PettingZoo: install it with pip install "epcx[adapters]"'
+    ) from error
+
+SLACK = 1e-6  # by which rounding may carry a continuous action out of its box
+MAX_SEED = 2**32 - 1
+ONE_HOT = np.eye(NUM_ACTIONS)
+COUNTS = ("ate", "killed", "touched")  # the events that infos show
+
+
+def parallel_env(
+    game: str | Game,
+    population: str | int | Population | None = None,
+    *,
+    actions: Literal["discrete", "continuous"] = "discrete",
+    shaping: bool = True,
+    horizon: int | None = None,
+    **options: Any,
+) -> "ParallelGame":
+    """A ready Game, or the one that `games.make(game, population, **options)` gives.
+
+    Actions are one of none, +x, -x, +y, -y, or (`continuous`) a weight from 0 to 1 for each.
+    Rewards include the shaping unless `shaping` is off; `horizon` is the time limit in steps.
+    """
+    chosen, steps = choose(game, population, actions, horizon, options)
+    return ParallelGame(chosen, actions == "continuous", shaping, steps)
+
+
+class ParallelGame(ParallelEnv[str, np.ndarray, Any]):
+    """Observations are `Game.observe_flat`; `state` is the whole world as one vector.
+
+    Every info holds reward (without shaping), shaping, ate, killed and touched.
+    """
+
+    render_mode = None
+
+    def __init__(self, game: Game, continuous: bool, shaping: bool, horizon: int) -> None:
+        self.game, self.continuous, self.shaping, self.horizon = game, continuous, shaping, horizon
+        self.metadata = {"name": game.name, "render_modes": [], "is_parallelizable": True}
+        self.possible_agents = list(game.agent_names)
+        self.agents: list[str] = []
+        self.world: World | None = None
+        self._slots = {name: i for i, name in enumerate(game.agent_names)}
+        # A space of its own for each agent: each has its own random numbers.
+        self.observation_spaces = {
+            name: Box(-np.inf, np.inf, (game.flat_width,)) for name in self.possible_agents
+        }
+        self.action_spaces = {
+            name: Box(0.0, 1.0, (NUM_ACTIONS,)) if continuous else Discrete(NUM_ACTIONS)
+            for name in self.possible_agents
+        }
+        size = sum(x.size for x in jax.tree.leaves(jax.eval_shape(game.reset, jax.random.key(0))))
+        self.state_space = Box(-np.inf, np.inf, (size,))
+        self._next: PRNGKeyArray | None = None  # of the next episode, if no seed is given
+        self._episode: PRNGKeyArray | None = None
+
+    def observation_space(self, agent: str) -> Space:
+        return self.observation_spaces[agent]
+
+    def action_space(self, agent: str) -> Space:
+        return self.action_spaces[agent]
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, np.ndarray], dict[str, dict[str, Any]]]:
+        """A new episode. A seed fixes it and those that follow; `options` are not used."""
+        if seed is not None and not 0 <= seed <= MAX_SEED:
+            raise InputError(f"seed {seed} is not a whole number from 0 to {MAX_SEED}")
+        if seed is None and self._next is None:
+            seed = secrets.randbelow(MAX_SEED + 1)
+        if seed is not None:
+            self._next = jax.random.key(seed)
+        self._next, self._episode, self.world, views = start(self.game, self._next)
+        self.agents = list(self.possible_agents)
+        observations = dict(zip(self.agents, np.array(views), strict=True))
+        return observations, {name: {} for name in self.agents}
+
+    def step(
+        self, actions: Mapping[str, Any]
+    ) -> tuple[
+        dict[str, np.ndarray],
+        dict[str, float],
+        dict[str, bool],
+        dict[str, bool],
+        dict[str, dict[str, Any]],
+    ]:
+        """One step of everybody in `agents`, each of whom needs an action."""
+        weights = self._weights(actions)
+        self.world, *results = play(self.game, self.horizon, self._episode, self.world, weights)
+        views, numbers = map(np.array, jax.device_get(results))  # copies that may be written to
+        done, out_of_time, reward, shaping, *counts = numbers.tolist()
+        observations, rewards, terminations, truncations, infos = {}, {}, {}, {}, {}
+        for name in self.agents:
+            i = self._slots[name]
+            observations[name] = views[i]
+            rewards[name] = reward[i] + self.shaping * shaping[i]
+            terminations[name] = bool(done[i])
+            truncations[name] = bool(out_of_time[i])
+            infos[name] = {"reward": reward[i], "shaping": shaping[i]} | {
+                key: int(count[i]) for key, count in zip(COUNTS, counts, strict=True)
+            }
+        self.agents = [
+            name for name in self.agents if not (terminations[name] or truncations[name])
+        ]
+        return observations, rewards, terminations, truncations, infos
+
+    def state(self) -> np.ndarray:
+        """Positions, velocities, alive, food, time and obstacles, one after the other."""
+        if self.world is None:
+            raise InputError("there is no world yet: call reset first")
+        leaves = jax.device_get(jax.tree.leaves(self.world))
+        return np.concatenate([leaf.ravel() for leaf in leaves], dtype=np.float32)
+
+    def _weights(self, actions: Mapping[str, Any]) -> Float[np.ndarray, "agents 5"]:
+        """The actions as the game takes them; those who left do nothing."""
+        if not self.agents:
+            raise InputError("the episode is over or has not begun: call reset")
+        for name in actions.keys() - self.agents:
+            why = "is done" if name in self._slots else f"is not in {self.game.name}"
+            raise InputError(f"agent {name!r} {why}: only {', '.join(self.agents)} may act")
+        weights = np.zeros((len(self._slots), NUM_ACTIONS))
+        for name in self.agents:
+            if name not in actions:
+                raise InputError(f"agent {name!r} has no action: everybody in `agents` needs one")
+            read = read_weights if self.continuous else read_choice
+            weights[self._slots[name]] = read(name, actions[name])
+        outside = ~((weights >= -SLACK) & (weights <= 1 + SLACK)).all(1)  # so is NaN
+        if outside.any():
+            name = self.possible_agents[outside.argmax()]
+            raise InputError(
+                f"action {np.asarray(actions[name])} of {name!r} is not between 0 and 1 everywhere"
+            )
+        return weights.astype(np.float32)
+
+
+def read_choice(name: str, action: Any) -> np.ndarray:
+    """The weights [5] of a discrete action."""
+    try:
+        index = operator.index(action)
+    except TypeError:
+        index = -1
+    if not 0 <= index < NUM_ACTIONS:
+        raise InputError(
+            f"action {action!r} of {name!r} is not a whole number from 0 to {NUM_ACTIONS - 1}"
+        )
+    return ONE_HOT[index]
+
+
+def read_weights(name: str, action: Any) -> np.ndarray:
+    """The weights [5] of a continuous action."""
+    weights = np.asarray(action)
+    if weights.shape != (NUM_ACTIONS,) or weights.dtype.kind not in "fiu":
+        raise InputError(
+            f"action of {name!r} has shape {weights.shape} and type {weights.dtype}: it takes "
+            f"{NUM_ACTIONS} numbers"
+        )
+    return weights
+
+
+@partial(jax.jit, static_argnums=0)
+def start(game: Game, key: PRNGKeyArray) -> tuple[PRNGKeyArray, PRNGKeyArray, World, Array]:
+    """The key after this episode, the key of this episode, its world and all observations."""
+    following, episode, world_key = jax.random.split(key, 3)
+    world = game.reset(world_key)
+    return following, episode, world, game.observe_flat(world)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def play(
+    game: Game,
+    horizon: int,
+    episode: PRNGKeyArray,
+    world: World,
+    actions: Float[Array, "agents 5"],
+) -> tuple[World, Float[Array, "agents width"], Float[Array, "numbers agents"]]:
+    """The next world, all observations, and in one array (arrays are slow to fetch) the numbers:
+    done, out of time, reward, shaping and the COUNTS.
+    """
+    world, outcome = game.step(jax.random.fold_in(episode, world.time), world, actions)
+    numbers = [
+        outcome.done,
+        ~outcome.done & (world.time >= horizon),
+        outcome.reward,
+        outcome.shaping,
+        *(getattr(outcome.events, name) for name in COUNTS),
+    ]
+    return world, game.observe_flat(world), jnp.stack([x.astype(jnp.float32) for x in numbers])

@@ -1,0 +1,1 @@
+"""Playing for measurement: scripted players, and later scores and cross-play."""

@@ -1,0 +1,126 @@
+"""Scripted players: simple fixed behaviour for every role, written for one world.
+
+They use no more force than a policy can: the weights of their actions add up to at most 1.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from epcx.games import NUM_ACTIONS, Game, World
+from epcx.games.particle import DAMPING, TIME_STEP, squared_distances
+
+FEAR = 0.35  # sheep and prey flee from hunters within this distance
+HUNT = 0.6  # a pack leaves the food for an enemy within this distance
+
+Act = Callable[[Array, World], Float[Array, "agents 5"]]
+
+
+def scripted(game: Game) -> Act:
+    """Every role follows its script."""
+    aims = AIMS.get(game.name)
+    if aims is None:
+        return random(game)
+
+    def act(key: Array, world: World) -> Float[Array, "agents 5"]:
+        del key
+        return steer(game, world, jnp.concatenate([aim(game, world) for aim in aims]))
+
+    return act
+
+
+def random(game: Game) -> Act:
+    """Every agent draws the weights of its action uniformly from those that add up to 1."""
+
+    def act(key: Array, world: World) -> Float[Array, "agents 5"]:
+        return jax.random.dirichlet(key, jnp.ones(NUM_ACTIONS), (len(world.position),))
+
+    return act
+
+
+PLAYERS: dict[str, Callable[[Game], Act]] = {"scripted": scripted, "random": random}
+
+
+def steer(game: Game, world: World, aim: Float[Array, "agents 2"]) -> Float[Array, "agents 5"]:
+    """The actions that bring each agent to its aim as fast as it can, and stop it there."""
+    wanted = (aim - world.position) / TIME_STEP - (1 - DAMPING) * world.velocity
+    force = wanted / (TIME_STEP * game.per_agent("acceleration")[:, None])
+    force = force / jnp.maximum(jnp.abs(force).sum(1, keepdims=True), 1.0)
+    x, y = force[:, 0], force[:, 1]
+    idle = 1 - jnp.abs(force).sum(1)
+    return jnp.stack([idle, *(jax.nn.relu(part) for part in (x, -x, y, -y))], 1)
+
+
+def closest(
+    places: Float[Array, "n 2"], to: Float[Array, "m 2"], mask: Bool[Array, "m"]
+) -> tuple[Float[Array, "n 2"], Float[Array, "n"]]:
+    """For each place the nearest of `to` where `mask` holds, and how far it is."""
+    squared = jnp.where(mask[None], squared_distances(places, to), jnp.inf)
+    if to.shape[0] == 0:
+        return places, jnp.full(len(places), jnp.inf)
+    return to[squared.argmin(1)], jnp.sqrt(squared.min(1))
+
+
+def graze_and_flee(game: Game, world: World) -> Float[Array, "sheep 2"]:
+    """To the nearest grass; away from a wolf that is near."""
+    sheep, wolves = (world.position[game.members[role.name]] for role in game.roles)
+    everything = jnp.ones(len(world.food), bool)
+    grass, _ = closest(sheep, world.food, everything)
+    wolf, distance = closest(sheep, wolves, jnp.ones(len(wolves), bool))
+    return jnp.where((distance < FEAR)[:, None], 2 * sheep - wolf, grass)
+
+
+def chase(game: Game, world: World) -> Float[Array, "hunters 2"]:
+    """To the nearest living prey (the first role)."""
+    prey, hunters = (game.members[role.name] for role in game.roles)
+    target, distance = closest(world.position[hunters], world.position[prey], world.alive[prey])
+    return jnp.where((distance < jnp.inf)[:, None], target, world.position[hunters])
+
+
+def run_away(game: Game, world: World) -> Float[Array, "prey 2"]:
+    """Away from the nearest predator, but not out of the square."""
+    prey, predators = (world.position[game.members[role.name]] for role in game.roles)
+    predator, distance = closest(prey, predators, jnp.ones(len(predators), bool))
+    away = (prey - predator) / jnp.maximum(distance, 1e-3)[:, None]
+    outside = jnp.maximum(jnp.abs(prey) / game.world_size - 0.7, 0.0) * jnp.sign(prey)
+    return prey + 0.3 * away - 2 * outside
+
+
+def hunt_in_pairs(team: int) -> Callable[[Game, World], Float[Array, "team 2"]]:
+    """Neighbours in number share a target: the enemy nearest to the first, or else food."""
+
+    def aim(game: Game, world: World) -> Float[Array, "team 2"]:
+        us, them = (game.members[game.roles[i].name] for i in (team, 1 - team))
+        ours = world.position[us]
+        leaders = ours[np.arange(len(ours)) // 2 * 2]
+        enemy, distance = closest(leaders, world.position[them], world.alive[them])
+        food, _ = closest(ours, world.food, jnp.ones(len(world.food), bool))
+        return jnp.where((distance < HUNT)[:, None], enemy, food)
+
+    return aim
+
+
+def share_out(game: Game, world: World) -> Float[Array, "collectors 2"]:
+    """Everybody to a place of its own: again and again the closest pair of agent and food."""
+    squared = squared_distances(world.position, world.food)
+
+    def assign(_: int, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        left, aim = state
+        agent, food = jnp.unravel_index(left.argmin(), left.shape)
+        found = left[agent, food] < jnp.inf
+        aim = jnp.where(found, aim.at[agent].set(world.food[food]), aim)
+        return left.at[agent].set(jnp.inf).at[:, food].set(jnp.inf), aim
+
+    pairs = min(game.num_agents, game.num_food)
+    return jax.lax.fori_loop(0, pairs, assign, (squared, world.position))[1]
+
+
+AIMS: dict[str, tuple[Callable[[Game, World], Float[Array, "members 2"]], ...]] = {
+    "grassland": (graze_and_flee, chase),
+    "adversarial-battle": (hunt_in_pairs(0), hunt_in_pairs(1)),
+    "food-collection": (share_out,),
+    "predator-prey": (run_away, chase),
+}

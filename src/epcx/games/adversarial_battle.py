@@ -1,0 +1,73 @@
+"""Adversarial Battle: two equal teams gather food and kill by pairs."""
+
+from typing import ClassVar
+
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from epcx.games.game import FOOD, EntityType, Game, Role, Verdict, World
+from epcx.games.particle import count, nearest, squared_distances
+
+FOOD_REWARD = 1.0
+KILL_REWARD = 6.0
+KILLERS_NEEDED = 2
+FOOD_SHAPING = 0.1
+ENEMY_SHAPING = 0.04
+
+
+class AdversarialBattle(Game):
+    name = "adversarial-battle"
+    roles = (
+        Role("team1", size=0.08, acceleration=4.0, max_speed=3.0, colour="#d9534a"),
+        Role("team2", size=0.08, acceleration=4.0, max_speed=3.0, colour="#4f8fd9"),
+    )
+    entity_types = (
+        EntityType("teammates", ("team1", "team2")),
+        EntityType("enemies", ("team2", "team1")),
+        EntityType("food", FOOD),
+    )
+    stages = ("4-4", "8-8", "16-16")
+    rules = (
+        "Food that an agent touches gives +1 to each living member of its team, and moves away.",
+        "An agent touched by two or more living enemies at once is dead: each living member of "
+        "its team gets -6, each living enemy +6.",
+        "Shaping: -0.1 x distance to the nearest food, -0.04 x distance to the nearest enemy.",
+    )
+    food_respawns: ClassVar[bool] = True
+
+    @property
+    def default_food(self) -> int:
+        return 4
+
+    def judge(self, world: World, position: Array) -> Verdict:
+        first, second = (self.members[role.name] for role in self.roles)
+        alive = world.alive
+        size = self.roles[0].size
+
+        apart = squared_distances(position[first], position[second])  # [team1, team2]
+        both = alive[first][:, None] & alive[second][None, :]
+        contact = (apart < (2 * size) ** 2) & both
+        died1 = count(contact, 1) >= KILLERS_NEEDED
+        died2 = count(contact, 0) >= KILLERS_NEEDED
+
+        to_food = squared_distances(position, world.food)  # [agents, food]
+        gathered = (to_food < (size + self.food_size) ** 2) & alive[:, None]
+        ate = count(gathered, 1)
+
+        balance = KILL_REWARD * (count(died2, 0) - count(died1, 0))
+        team1 = FOOD_REWARD * ate[first].sum(0) + balance
+        team2 = FOOD_REWARD * ate[second].sum(0) - balance
+        to_enemy = jnp.concatenate([nearest(apart, both, 1), nearest(apart, both, 0)])
+        return Verdict(
+            reward=jnp.concatenate(
+                [jnp.where(alive[first], team1, 0.0), jnp.where(alive[second], team2, 0.0)]
+            ),
+            shaping=-FOOD_SHAPING * nearest(to_food, alive[:, None], 1) - ENEMY_SHAPING * to_enemy,
+            died=jnp.concatenate([died1, died2]),
+            ate=ate,
+            killed=jnp.concatenate(
+                [count(contact & died2[None], 1), count(contact & died1[:, None], 0)]
+            ),
+            touched=jnp.concatenate([count(contact, 1), count(contact, 0)]),
+            occupied=gathered.any(0),
+        )

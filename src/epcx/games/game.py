@@ -1,0 +1,392 @@
+"""The contract of all games: what a world is, what a step returns, what agents see.
+
+A game is a subclass of `Game` with its constants and one method, `judge`: who eats, dies and is
+rewarded. Physics, respawning and observations are the same everywhere and live here.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from epcx.errors import InputError
+from epcx.games import particle
+
+NUM_ACTIONS = 5  # none, +x, -x, +y, -y
+FOOD = "food"
+OBSTACLES = "obstacles"
+MAX_AGENTS = 10_000
+EMPTY_BORDER = 0.9  # food and obstacles appear within this share of the world
+
+
+@dataclass(frozen=True)
+class Population:
+    """How many agents each role has; written `3-2`, or `6` for one role."""
+
+    counts: tuple[int, ...]
+
+    @classmethod
+    def parse(cls, text: "str | int | Population") -> "Population":
+        if isinstance(text, Population):
+            return text
+        parts = str(text).strip().split("-")
+        if not all(part.isascii() and part.isdigit() and int(part) > 0 for part in parts):
+            raise InputError(
+                f"population {str(text)!r} is malformed: write one whole number of at least 1 per "
+                "role, joined by '-', such as 3-2"
+            )
+        population = cls(tuple(int(part) for part in parts))
+        if population.total > MAX_AGENTS:
+            raise InputError(
+                f"population {str(text)!r} has {population.total} agents: at most {MAX_AGENTS} "
+                "are allowed"
+            )
+        return population
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts)
+
+    def __str__(self) -> str:
+        return "-".join(map(str, self.counts))
+
+
+@dataclass(frozen=True)
+class Role:
+    """A kind of agent: its body and the colour it is drawn in."""
+
+    name: str
+    size: float
+    acceleration: float
+    max_speed: float
+    colour: str
+
+
+@dataclass(frozen=True)
+class EntityType:
+    """A set of entities that an agent sees, encoded alike.
+
+    `shows` names, for each observing role in order, the role whose members are seen; or it is
+    FOOD or OBSTACLES for all.
+    """
+
+    name: str
+    shows: tuple[str, ...] | str
+    with_velocity: bool = True
+
+
+class World(eqx.Module):
+    """The full state of one running episode: agents N, food F, obstacles O."""
+
+    position: Float[Array, "..."]  # [N, 2]
+    velocity: Float[Array, "..."]  # [N, 2]
+    alive: Bool[Array, "..."]  # [N]
+    food: Float[Array, "..."]  # [F, 2]
+    time: Int[Array, "..."]  # [], the steps played so far
+    obstacles: Float[Array, "..."] | None = None  # [O, 2], in predator-prey
+
+
+class Events(eqx.Module):
+    """What happened in a step, so that statistics need no second copy of the rules."""
+
+    ate: Int[Array, "..."]  # [N], pellets touched
+    killed: Int[Array, "..."]  # [N], deaths that the agent had a part in
+    died: Bool[Array, "..."]  # [N]
+    touched: Int[Array, "..."]  # [N], agents whose contact counts in the rules
+    occupied: Bool[Array, "..."]  # [F], touched by somebody who may
+    invalid: Bool[Array, "..."]  # [N], the action was not finite, and was ignored
+
+
+class Outcome(eqx.Module):
+    """What a step gives: task reward and shaping are kept apart."""
+
+    reward: Float[Array, "..."]  # [N]
+    shaping: Float[Array, "..."]  # [N]
+    done: Bool[Array, "..."]  # [N], nothing to come concerns the agent; not the time limit
+    events: Events
+
+
+class Entities(NamedTuple):
+    """One set per agent: features (relative position, velocity) and who is there to be seen."""
+
+    features: Float[Array, "..."]  # [N, slots, 2 or 4]
+    mask: Bool[Array, "..."]  # [N, slots]
+
+
+class Observation(eqx.Module):
+    """What every agent sees: itself (velocity, position, alive) and one set per entity type."""
+
+    own: Float[Array, "..."]  # [N, 5]
+    entities: dict[str, Entities]
+
+
+class Verdict(NamedTuple):
+    """What `judge` decides. Axes: agents (and food for `occupied`), then any batch."""
+
+    reward: Array
+    shaping: Array
+    died: Array
+    ate: Array
+    killed: Array
+    touched: Array
+    occupied: Array
+
+
+@dataclass(frozen=True)
+class Game:
+    """The rules of a world, as pure functions.
+
+    Everything is written for one world, and callers vmap. `step` and the observations also take
+    many worlds at once, with the batch axes at the end of every array: the fastest layout.
+    `food` is the number of pellets (by default the game's own), `world_size` half the side of
+    the square that the agents live in.
+    """
+
+    population: Population
+    food: int | None = None
+    world_size: float = 1.0
+
+    name: ClassVar[str]
+    roles: ClassVar[tuple[Role, ...]]
+    entity_types: ClassVar[tuple[EntityType, ...]]
+    stages: ClassVar[tuple[str, ...]]  # the populations of the paper
+    rules: ClassVar[tuple[str, ...]]  # for people, a sentence each
+    food_name: ClassVar[str] = "food"
+    food_size: ClassVar[float] = 0.03
+    obstacle_size: ClassVar[float] = 0.2
+    food_respawns: ClassVar[bool] = False
+    walls: ClassVar[bool] = True
+    horizon: ClassVar[int] = 25
+
+    def __post_init__(self) -> None:
+        roles = "-".join(role.name for role in self.roles)
+        if len(self.population.counts) != len(self.roles):
+            raise InputError(
+                f"population '{self.population}' does not fit {self.name}, which has "
+                f"{len(self.roles)} role{'s' * (len(self.roles) > 1)} ({roles}): write it like "
+                f"{self.stages[0]}"
+            )
+        if self.food is not None and not 0 <= self.food <= MAX_AGENTS:
+            raise InputError(f"food {self.food} is not a whole number from 0 to {MAX_AGENTS}")
+        if not 0 < self.world_size < np.inf:
+            raise InputError(f"world_size {self.world_size} is not a positive number")
+
+    # Who is who
+
+    @property
+    def num_agents(self) -> int:
+        return self.population.total
+
+    @property
+    def num_food(self) -> int:
+        return self.default_food if self.food is None else self.food
+
+    @property
+    def default_food(self) -> int:
+        raise NotImplementedError
+
+    @cached_property
+    def members(self) -> dict[str, slice]:
+        """The agents of each role, as a slice of the agent axis."""
+        ends = np.cumsum(self.population.counts)
+        return {
+            role.name: slice(int(end) - n, int(end))
+            for role, n, end in zip(self.roles, self.population.counts, ends, strict=True)
+        }
+
+    @cached_property
+    def agent_names(self) -> tuple[str, ...]:
+        return tuple(
+            f"{role.name}_{i}"
+            for role, n in zip(self.roles, self.population.counts, strict=True)
+            for i in range(n)
+        )
+
+    def role(self, name: str) -> Role:
+        for role in self.roles:
+            if role.name == name:
+                return role
+        names = ", ".join(role.name for role in self.roles)
+        raise InputError(f"{self.name} has no role {name!r}: its roles are {names}")
+
+    def per_agent(self, field: str) -> np.ndarray:
+        """A field of `Role` for every agent [N]."""
+        values = [getattr(role, field) for role in self.roles]
+        return np.repeat(np.asarray(values, np.float32), self.population.counts)
+
+    # Playing
+
+    def reset(self, key: Array) -> World:
+        """A new world: everybody alive, at rest, at a random place."""
+        agents, food = jax.random.split(key)
+        n = self.num_agents
+        return World(
+            position=self.scatter(agents, n, 1.0),
+            velocity=jnp.zeros((n, 2)),
+            alive=jnp.ones(n, bool),
+            food=self.scatter(food, self.num_food),
+            time=jnp.zeros((), jnp.int32),
+        )
+
+    def scatter(self, key: Array, n: int, share: float = EMPTY_BORDER) -> Float[Array, "n 2"]:
+        """Places drawn uniformly from a share of the world."""
+        reach = share * self.world_size
+        return jax.random.uniform(key, (n, 2), minval=-reach, maxval=reach)
+
+    def step(self, key: Array, world: World, actions: Float[Array, "..."]) -> tuple[World, Outcome]:
+        """Plays one step. Actions [N, 5] are weights of none, +x, -x, +y, -y, used as they are.
+
+        With batch axes at the end of world and actions, `key` has one key per world.
+        """
+        batch = world.time.shape
+        expected = (self.num_agents, NUM_ACTIONS, *batch)
+        if jnp.shape(actions) != expected:
+            raise InputError(
+                f"actions of shape {jnp.shape(actions)} do not fit {self.name} {self.population}: "
+                f"it takes {expected}, for each agent the weights of none, +x, -x, +y and -y"
+            )
+        arrivals = world.food
+        if self.food_respawns:
+            scatter = partial(self.scatter, n=self.num_food)
+            for _ in batch:
+                scatter = jax.vmap(scatter, out_axes=-1)
+            arrivals = scatter(key)
+        return self._batched_transition(world, jnp.asarray(actions, jnp.float32), arrivals)
+
+    @cached_property
+    def _batched_transition(self):  # type: ignore[no-untyped-def]
+        return particle.batch_last(self._transition)
+
+    def _transition(self, world: World, actions: Array, arrivals: Array) -> tuple[World, Outcome]:
+        thrust = jnp.stack([actions[:, 1] - actions[:, 2], actions[:, 3] - actions[:, 4]], 1)
+        thrust = thrust * particle.expand(self.per_agent("acceleration"), thrust)
+        valid = jnp.isfinite(thrust).all(1)
+        position, velocity = self.move(world, jnp.where(valid[:, None], thrust, 0.0))
+        verdict = self.judge(world, position)
+        alive = world.alive & ~verdict.died
+        food = world.food
+        if self.food_respawns:
+            food = jnp.where(verdict.occupied[:, None], arrivals, food)
+        events = Events(
+            ate=verdict.ate.astype(jnp.int32),
+            killed=verdict.killed.astype(jnp.int32),
+            died=verdict.died,
+            touched=verdict.touched.astype(jnp.int32),
+            occupied=verdict.occupied,
+            invalid=~valid,
+        )
+        after = World(position, velocity, alive, food, world.time + 1, world.obstacles)
+        return after, Outcome(verdict.reward, verdict.shaping, self.finished(alive), events)
+
+    def move(self, world: World, thrust: Array) -> tuple[Array, Array]:
+        """Positions and velocities after the step. The dead stay, but still push."""
+        size = self.per_agent("size")
+        contact = particle.contact_forces(
+            world.position, world.position, size[:, None] + size[None, :]
+        )
+        velocity = particle.accelerate(
+            world.velocity, thrust + contact, self.per_agent("max_speed")
+        )
+        moved = world.position + particle.TIME_STEP * velocity
+        moved = jnp.clip(moved, -self.world_size, self.world_size)
+        return jnp.where(world.alive[:, None], moved, world.position), velocity
+
+    def judge(self, world: World, position: Array) -> Verdict:
+        """The rules: `world` as the step began, `position` where everybody is now.
+
+        Index and reduce axes from the front: axes at the end belong to a batch of worlds.
+        """
+        raise NotImplementedError
+
+    def finished(self, alive: Array) -> Array:
+        """For whom nothing is left to come, given who is alive after the step."""
+        return ~alive
+
+    # Seeing
+
+    def observe(self, world: World) -> Observation:
+        """What every agent sees. The dead, itself and empty slots are masked, and zero."""
+        own = jnp.concatenate([world.velocity, world.position, world.alive[:, None]], 1)
+        return Observation(
+            own, {kind.name: self._entities(kind, world) for kind in self.entity_types}
+        )
+
+    def _entities(self, kind: EntityType, world: World) -> Entities:
+        if isinstance(kind.shows, str):
+            things = world.food if kind.shows == FOOD else world.obstacles
+            assert things is not None
+            features = things[None] - world.position[:, None]
+            return Entities(features, jnp.ones(features.shape[:2] + features.shape[3:], bool))
+        blocks = [
+            self._others(world, self.members[role.name], self.members[seen], kind.with_velocity)
+            for role, seen in zip(self.roles, kind.shows, strict=True)
+        ]
+        slots = max(block.mask.shape[1] for block in blocks)
+
+        def stack(parts: tuple[Array, ...]) -> Array:
+            """The blocks below each other, widened to the same number of slots."""
+            return jnp.concatenate(
+                [
+                    jnp.pad(x, [(0, 0), (0, slots - x.shape[1])] + [(0, 0)] * (x.ndim - 2))
+                    for x in parts
+                ]
+            )
+
+        return Entities(*map(stack, zip(*blocks, strict=True)))
+
+    def _others(self, world: World, observers: slice, seen: slice, with_velocity: bool) -> Entities:
+        """The agents `seen`, as the agents `observers` see them."""
+        features = world.position[seen][None] - world.position[observers][:, None]
+        if with_velocity:
+            velocity = jnp.broadcast_to(world.velocity[seen], features.shape)
+            features = jnp.concatenate([features, velocity], 2)
+        mask = jnp.broadcast_to(world.alive[seen], features.shape[:2] + features.shape[3:])
+        if observers == seen:
+            mask = mask & ~particle.expand(np.eye(len(mask), dtype=bool), mask)
+        return Entities(jnp.where(mask[:, :, None], features, 0.0), mask)
+
+    def observe_flat(self, world: World) -> Float[Array, "agents width *batch"]:
+        """The same as one vector per agent, in the layout of the paper's authors.
+
+        Own velocity, position, alive; (relative position, 1) of each pellet; then of all others, in
+        order and without the agent itself: relative positions, velocities, alive. The dead are 0.
+        """
+        position = world.position
+        pellets = world.food[None] - position[:, None]
+        seen = others(world.alive[:, None])
+        return flatten(
+            world.velocity[:, None],
+            position[:, None],
+            world.alive[:, None, None],
+            jnp.concatenate([pellets, jnp.ones_like(pellets[:, :, :1])], 2),
+            jnp.where(seen, others(position) - position[:, None], 0.0),
+            jnp.where(seen, others(world.velocity), 0.0),
+            seen,
+        )
+
+    @cached_property
+    def flat_width(self) -> int:
+        """The length of one flat observation."""
+        world = jax.eval_shape(self.reset, jax.random.key(0))
+        return int(jax.eval_shape(self.observe_flat, world).shape[1])
+
+
+def others(values: Array) -> Array:
+    """For each row of [n, k, *batch] all rows but itself, in order: [n, n-1, k, *batch]."""
+    n = len(values)
+    before = np.arange(n - 1)[None, :] < np.arange(n)[:, None]
+    # A select between two shifted copies: gathers are slow.
+    return jnp.where(
+        before.reshape(n, n - 1, *[1] * (values.ndim - 1)), values[None, :-1], values[None, 1:]
+    )
+
+
+def flatten(*parts: Array) -> Float[Array, "agents width *batch"]:
+    """Joins parts [agents, slots, features, *batch] to one vector per agent."""
+    rows = [x.reshape(x.shape[0], x.shape[1] * x.shape[2], *x.shape[3:]) for x in parts]
+    return jnp.concatenate([row.astype(jnp.float32) for row in rows], 1)

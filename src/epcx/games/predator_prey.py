@@ -1,0 +1,128 @@
+"""Predator-prey, the unmodified game of the MADDPG paper (`simple_tag` in mpe2), any counts."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from epcx.errors import InputError
+from epcx.games import particle
+from epcx.games.game import (
+    MAX_AGENTS,
+    OBSTACLES,
+    EntityType,
+    Game,
+    Role,
+    Verdict,
+    World,
+    flatten,
+    others,
+)
+from epcx.games.particle import count, squared_distances
+
+TAG_REWARD = 10.0
+
+
+@dataclass(frozen=True)
+class PredatorPrey(Game):
+    """`obstacles` is the number of large bodies that stand in the way."""
+
+    obstacles: int = 2
+
+    name = "predator-prey"
+    roles = (
+        Role("prey", size=0.05, acceleration=4.0, max_speed=1.3, colour="#4f8fd9"),
+        Role("predator", size=0.075, acceleration=3.0, max_speed=1.0, colour="#d9534a"),
+    )
+    entity_types = (
+        EntityType("prey", ("prey", "prey")),
+        EntityType("predators", ("predator", "predator"), with_velocity=False),
+        EntityType("obstacles", OBSTACLES),
+    )
+    stages = ("3-2", "6-4", "12-8")
+    rules = (
+        "Every step, each touch of predator and prey: -10 for that prey, +10 for every predator.",
+        "Nobody dies. Obstacles stand in the way, and there are no walls.",
+        "Shaping: prey pay for leaving the square, up to -10 per axis and step.",
+    )
+    walls: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.num_food:
+            raise InputError(f"food {self.food} does not fit predator-prey, which has none")
+        if not 0 <= self.obstacles <= MAX_AGENTS:
+            raise InputError(
+                f"obstacles {self.obstacles} is not a whole number from 0 to {MAX_AGENTS}"
+            )
+
+    @property
+    def default_food(self) -> int:
+        return 0
+
+    def reset(self, key: Array) -> World:
+        agents, obstacles = jax.random.split(key)
+        return replace(super().reset(agents), obstacles=self.scatter(obstacles, self.obstacles))
+
+    def move(self, world: World, thrust: Array) -> tuple[Array, Array]:
+        """As mpe2: positions follow the old velocities, and nothing keeps anybody inside."""
+        size = self.per_agent("size")
+        agents = particle.contact_forces(
+            world.position, world.position, size[:, None] + size[None, :]
+        )
+        assert world.obstacles is not None
+        blocked = particle.contact_forces(
+            world.position, world.obstacles, size[:, None] + self.obstacle_size
+        )
+        velocity = particle.accelerate(
+            world.velocity, thrust + agents + blocked, self.per_agent("max_speed")
+        )
+        moved = world.position + particle.TIME_STEP * world.velocity
+        return jnp.where(world.alive[:, None], moved, world.position), velocity
+
+    def judge(self, world: World, position: Array) -> Verdict:
+        prey, predators = (self.members[role.name] for role in self.roles)
+        alive = world.alive
+        reach = sum(role.size for role in self.roles)
+        apart = squared_distances(position[prey], position[predators])  # [prey, predators]
+        tagged = (apart < reach**2) & alive[prey][:, None] & alive[predators][None]
+
+        hits = TAG_REWARD * count(tagged, 1)
+        team = jnp.where(alive[predators], hits.sum(0), 0.0)
+        fence = leaving_penalty(jnp.abs(position[prey]) / self.world_size).sum(1)
+        nothing = jnp.zeros(alive.shape)
+        return Verdict(
+            reward=jnp.concatenate([-hits, team]),
+            shaping=jnp.concatenate([-jnp.where(alive[prey], fence, 0.0), jnp.zeros(team.shape)]),
+            died=nothing > 0,
+            ate=nothing,
+            killed=nothing,
+            touched=jnp.concatenate([count(tagged, 1), count(tagged, 0)]),
+            occupied=jnp.zeros((0, *alive.shape[1:]), bool),
+        )
+
+    def observe_flat(self, world: World) -> Float[Array, "agents width *batch"]:
+        """mpe2's layout, prey first: own velocity, position; obstacles; others; velocities of prey.
+
+        Prey see one velocity less than predators do; their vectors are filled up with zeros.
+        """
+        prey = self.population.counts[0]
+        position = world.position
+        assert world.obstacles is not None
+        velocities = others(world.velocity)[:, :prey]
+        return flatten(
+            world.velocity[:, None],
+            position[:, None],
+            world.obstacles[None] - position[:, None],
+            others(position) - position[:, None],
+            velocities.at[:prey, prey - 1].set(0.0),
+        )
+
+
+def leaving_penalty(x: Array) -> Array:
+    """What it costs to be at distance x from the centre, along one axis."""
+    return jnp.where(
+        x < 0.9, 0.0, jnp.where(x < 1.0, 10 * (x - 0.9), jnp.minimum(jnp.exp(2 * x - 2), 10.0))
+    )

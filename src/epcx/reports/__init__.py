@@ -1,0 +1,1 @@
+"""Tables, figures, replays and the HTML report: reads runs, never trains."""

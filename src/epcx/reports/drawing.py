@@ -1,0 +1,372 @@
+"""Draws the frames of a replay with Pillow, in the look of the page's light theme."""
+
+import bisect
+import io
+import math
+from collections.abc import Iterator
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+
+from epcx.reports.replay import Replay
+
+PAPER, FIELD, EDGE, GRID = "#f7f6f3", "#ffffff", "#d9d6cf", "#f4f2ee"
+INK, MUTED = "#22252a", "#686d76"
+FOOD, OBSTACLE, DEAD, SPARK = "#5aa553", "#b7bac0", "#3b3e44", "#e8a33d"
+
+SUPERSAMPLE = 3
+TRAIL_STEPS, TRAIL_PARTS = 3.0, 12
+# How long, in steps, something that happened stays visible.
+EAT_AGE, GROW_AGE, KILL_AGE, CONTACT_AGE = 2.4, 0.7, 2.8, 1.2
+
+GIF_SIDE, GIF_SUBSTEPS, GIF_FRAME_MS, GIF_HOLD_MS = 520, 2, 80, 1000
+GIF_COLOURS = 128
+PNG_SIDE, PNG_FRAMES = 300, 6
+
+Number = int | float
+Floats = NDArray[np.float64]
+Point = Floats | tuple[float, float]
+
+
+def positions(replay: Replay, time: float) -> Floats:
+    """[N, 2] at any time between two frames: a monotone cubic, as on the page."""
+    t = min(int(time), max(replay.steps - 1, 0))
+    s = time - t
+    if s == 0 or replay.steps == 0:
+        return np.asarray(replay.position[t])
+
+    def slope(k: int) -> Floats:
+        if k in (0, replay.steps):
+            return np.zeros_like(replay.position[0])
+        before, after = np.diff(replay.position[k - 1 : k + 2], axis=0)
+        total = np.where(before * after > 0, before + after, 1.0)
+        return np.where(before * after > 0, 2 * before * after / total, 0.0)
+
+    start, end = replay.position[t], replay.position[t + 1]
+    return np.asarray(
+        (1 + 2 * s) * (1 - s) ** 2 * start
+        + s * (1 - s) ** 2 * slope(t)
+        + s * s * (3 - 2 * s) * end
+        + s * s * (s - 1) * slope(t + 1)
+    )
+
+
+def to_gif(replay: Replay) -> bytes:
+    """A looped animation with the title above and the step and the roles below."""
+    width, head, foot, gap = GIF_SIDE + 24, 40, 36, 12
+    page = Image.new("RGB", (width, head + GIF_SIDE + foot), PAPER)
+    _text(page, gap, head / 2, replay.title, 15, INK, width - 2 * gap)
+    _legend(page, gap, head + GIF_SIDE + foot // 2, replay, width - 130)
+
+    pen = Pen(replay, GIF_SIDE)
+    frames = []
+    for substep in range(replay.steps * GIF_SUBSTEPS + 1):
+        frame = page.copy()
+        frame.paste(draw_frame(pen, replay, substep / GIF_SUBSTEPS), (gap, head))
+        step = f"step {substep // GIF_SUBSTEPS} / {replay.steps}"
+        _text(frame, width - gap, head + GIF_SIDE + foot / 2, step, 13, MUTED, width, "rm")
+        frames.append(frame)
+
+    exact = [PAPER, FIELD, EDGE, INK, MUTED, FOOD, *(role.colour for role in replay.roles)]
+    palette = _palette(frames, exact)
+    indexed = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
+    durations = [GIF_FRAME_MS] * (len(frames) - 1) + [GIF_HOLD_MS]
+    file = io.BytesIO()
+    indexed[0].save(
+        file, "GIF", save_all=True, append_images=indexed[1:], duration=durations, loop=0
+    )
+    return file.getvalue()
+
+
+def to_png(replay: Replay) -> bytes:
+    """A strip of frames, evenly spaced over the episode, each with its step, and a legend."""
+    steps = np.unique(np.linspace(0, replay.steps, PNG_FRAMES).round().astype(int))
+    gap, head, caption, foot = 16, 46, 30, 40
+    width = max(gap + len(steps) * (PNG_SIDE + gap), 2 * PNG_SIDE)
+    image = Image.new("RGB", (width, head + PNG_SIDE + caption + foot), PAPER)
+    _text(image, gap, head / 2, replay.title, 19, INK, width - 2 * gap)
+    pen = Pen(replay, PNG_SIDE)
+    for k, step in enumerate(steps):
+        left = gap + k * (PNG_SIDE + gap)
+        image.paste(draw_frame(pen, replay, float(step)), (left, head))
+        below = head + PNG_SIDE + caption / 2
+        _text(image, left + PNG_SIDE / 2, below, f"step {step}", 14, MUTED, PNG_SIDE, "mm")
+    _legend(image, gap, head + PNG_SIDE + caption + foot // 2 - 4, replay, width - gap)
+    file = io.BytesIO()
+    image.save(file, "PNG", optimize=True)
+    return file.getvalue()
+
+
+def draw_frame(pen: "Pen", replay: Replay, time: float) -> Image.Image:
+    """The world at `time`, in steps, as a square picture."""
+    pen.clear()
+    frame = min(int(time), replay.steps)
+    now = positions(replay, time)
+    role_of = replay.role_of
+    size = np.array([role.size for role in replay.roles])[role_of]
+    colour = [replay.roles[r].colour for r in role_of]
+    _draw_ground(pen, replay, frame)
+    _draw_trails(pen, replay, time)
+    for t, grown, fade in _recent(time, frame, KILL_AGE):
+        for i in np.flatnonzero(replay.died[t]):
+            pen.disc(now[i], size[i] * (1.4 + 0.6 * grown), SPARK, 0.42 * fade)
+
+    for i in np.flatnonzero(~replay.alive[frame]):
+        pen.disc(now[i], 0.86 * size[i], DEAD, 0.88)
+        pen.ring(now[i], 0.86 * size[i], colour[i], 1.2, 0.6)
+    for i in np.flatnonzero(replay.alive[frame]):
+        pen.disc(now[i], size[i], FIELD)
+        pen.disc(now[i], size[i] - 0.9 * pen.thin, colour[i])
+    for f in range(replay.food.shape[1]):
+        grown = _ease(0.3 + (time - _last_move(replay, frame, f)) / GROW_AGE)
+        pen.disc(replay.food[frame, f], replay.food_size * grown + pen.thin, FIELD)
+        pen.disc(replay.food[frame, f], replay.food_size * grown, FOOD)
+    _draw_events(pen, replay, time, frame, now, size, colour)
+    return pen.picture()
+
+
+def _draw_ground(pen: "Pen", replay: Replay, frame: int) -> None:
+    """Obstacles, and glows under occupied food that stays where it is."""
+    for place in replay.obstacles:
+        pen.disc(place, replay.obstacle_size, OBSTACLE)
+    if (replay.food == replay.food[:1]).all():
+        for place in replay.food[frame][replay.occupied[frame]]:
+            pen.disc(place, 2.6 * replay.food_size, FOOD, 0.22)
+            pen.ring(place, 2.6 * replay.food_size, FOOD, 1.2, 0.9)
+
+
+def _draw_trails(pen: "Pen", replay: Replay, time: float) -> None:
+    """Opaque tints from the oldest part to the newest: no seams, few colours for the GIF."""
+    trail = np.linspace(max(time - TRAIL_STEPS, 0), time, TRAIL_PARTS + 1)
+    path = [positions(replay, float(then)) for then in trail]
+    for part in range(TRAIL_PARTS):
+        share = 1 - (time - trail[part + 1]) / TRAIL_STEPS
+        moving = (path[part] != path[part + 1]).any(-1)
+        for r, role in enumerate(replay.roles):
+            who = moving & (replay.role_of == r)
+            tint = _mix(FIELD, role.colour, 0.45 * share**1.4)
+            pen.strokes(path[part][who], path[part + 1][who], tint, 1.4 * role.size * share)
+
+
+def _draw_events(
+    pen: "Pen",
+    replay: Replay,
+    time: float,
+    frame: int,
+    now: Floats,
+    size: Floats,
+    colour: list[str],
+) -> None:
+    """What was eaten, touched and killed a moment ago."""
+    for t, grown, fade in _recent(time, frame, EAT_AGE):
+        moved = (replay.food[t] != replay.food[t - 1]).any(-1)
+        for place in replay.food[t - 1][replay.occupied[t] & moved]:
+            pen.ring(place, replay.food_size * (1.3 + 2.4 * grown), FOOD, 0.6 + 2.4 * fade, fade)
+    if not replay.died.any():
+        for t, grown, fade in _recent(time, frame, CONTACT_AGE):
+            for i in np.flatnonzero(replay.touched[t]):
+                pen.ring(now[i], size[i] + pen.thin * (1 + 3 * grown), SPARK, 2.0, fade)
+    for t, grown, fade in _recent(time, frame, KILL_AGE):
+        for i in np.flatnonzero(replay.died[t]):
+            killers = _killers(replay, t, int(i), size)
+            for k in killers:
+                pen.line(now[k], now[i], colour[k], 2.2 * pen.thin, 0.9 * fade)
+            burst = colour[killers[0]] if killers else INK
+            near, far = size[i] * (1.2 + 0.6 * grown), size[i] * (1.6 + 0.75 * grown)
+            for angle in (np.arange(12) + 0.5) * np.pi / 6:
+                way = np.array([math.cos(angle), math.sin(angle)])
+                pen.line(now[i] + near * way, now[i] + far * way, burst, 1.5 * pen.thin, fade)
+
+
+def _recent(time: float, frame: int, limit: float) -> Iterator[tuple[int, float, float]]:
+    """The frames not older than `limit`: (frame, how far its effect has grown, what is left)."""
+    for t in range(max(1, math.ceil(time - limit)), frame + 1):
+        age = (time - t) / limit
+        if age < 1:
+            yield t, _ease(age), 1 - age
+
+
+def _killers(replay: Replay, t: int, victim: int, size: Floats) -> list[int]:
+    """Those of other roles who killed in this step and touch the victim; at least the nearest."""
+    role_of = replay.role_of
+    candidates = np.flatnonzero((replay.killed[t] > 0) & (role_of != role_of[victim]))
+    distance = np.linalg.norm(replay.position[t, candidates] - replay.position[t, victim], axis=-1)
+    gap = distance - size[candidates] - size[victim]
+    order = np.argsort(gap)
+    return [int(candidates[k]) for n, k in enumerate(order) if n == 0 or gap[k] < 1e-3]
+
+
+def _last_move(replay: Replay, frame: int, f: int) -> float:
+    """The latest frame, up to `frame`, in which pellet `f` lay elsewhere than before."""
+    moved = (np.diff(replay.food[: frame + 1, f], axis=0) != 0).any(-1)
+    return float(np.flatnonzero(moved)[-1] + 1) if moved.any() else -math.inf
+
+
+def _ease(x: float) -> float:
+    return 1 - (1 - min(max(x, 0.0), 1.0)) ** 3
+
+
+class Pen:
+    """Draws in world units on a supersampled square of `side` pixels.
+
+    `thin` is the width of a fine line. The camera shows the world and all that was visited.
+    """
+
+    def __init__(self, replay: Replay, side: int) -> None:
+        s = replay.world_size
+        low = np.minimum(replay.position.min((0, 1)), -s)
+        high = np.maximum(replay.position.max((0, 1)), s)
+        span = float((high - low).max())
+        half = span / 2 + max(role.size for role in replay.roles) + 0.012 * span
+        self.scale = side * SUPERSAMPLE / (2 * half)
+        self.thin = max(1.0, side / 520) * SUPERSAMPLE / self.scale
+        self.corner = (low + high) / 2 + np.array([-half, half])
+
+        self.empty = Image.new("RGB", (side * SUPERSAMPLE,) * 2, FIELD)
+        self.clear()
+        self._grid(s, half)
+        box, radius = (0, 0, self.empty.width - 1, self.empty.width - 1), 9 * SUPERSAMPLE
+        if replay.walls:
+            self.draw.rounded_rectangle(box, radius, None, EDGE, SUPERSAMPLE)
+        else:
+            self._dashed_square(s)
+        self.empty = self.image
+        mask = Image.new("L", self.empty.size, 0)
+        ImageDraw.Draw(mask).rounded_rectangle(box, radius, 255)
+        self.mask = mask.reduce(SUPERSAMPLE)
+
+    def clear(self) -> None:
+        self.image = self.empty.copy()
+        self.draw = ImageDraw.Draw(self.image, "RGBA")
+
+    def picture(self) -> Image.Image:
+        drawn = self.image.reduce(SUPERSAMPLE)
+        return Image.composite(drawn, Image.new("RGB", drawn.size, PAPER), self.mask)
+
+    def _grid(self, s: float, half: float) -> None:
+        gap = s / 4 * 2 ** max(0, math.ceil(math.log2(half / (2.25 * s))))
+        side = self.empty.width
+        for k in range(
+            math.ceil(self.corner[0] / gap), math.ceil((self.corner[0] + 2 * half) / gap)
+        ):
+            x, _ = self.pixel((k * gap, 0.0))
+            self.draw.line((x, 0, x, side), GRID, SUPERSAMPLE)
+        for k in range(
+            math.ceil((self.corner[1] - 2 * half) / gap), math.ceil(self.corner[1] / gap)
+        ):
+            _, y = self.pixel((0.0, k * gap))
+            self.draw.line((0, y, side, y), GRID, SUPERSAMPLE)
+
+    def _dashed_square(self, s: float) -> None:
+        corners = np.array([(-s, -s), (s, -s), (s, s), (-s, s)])
+        dashes = 2 * max(1, round(2 * s * self.scale / (12 * SUPERSAMPLE))) + 1
+        for start, end in zip(corners, np.roll(corners, -1, axis=0), strict=True):
+            ends = np.linspace(start, end, dashes + 1)
+            for a, b in zip(ends[:-1:2], ends[1::2], strict=True):
+                self.line(a, b, EDGE, self.thin)
+
+    def pixel(self, point: Point) -> tuple[float, float]:
+        x, y = float(point[0]), float(point[1])
+        return (x - self.corner[0]) * self.scale, (self.corner[1] - y) * self.scale
+
+    def _box(self, point: Point, radius: float) -> tuple[float, float, float, float]:
+        (x, y), r = self.pixel(point), max(radius, 0.0) * self.scale
+        return x - r, y - r, x + r, y + r
+
+    def disc(self, point: Point, radius: float, colour: str, alpha: float = 1.0) -> None:
+        self.draw.ellipse(self._box(point, radius), _rgba(colour, alpha))
+
+    def ring(
+        self, point: Point, radius: float, colour: str, width: float, alpha: float = 1.0
+    ) -> None:
+        """`width` in fine lines."""
+        pixels = max(1, round(width * self.thin * self.scale))
+        self.draw.ellipse(self._box(point, radius), None, _rgba(colour, alpha), pixels)
+
+    def line(self, a: Point, b: Point, colour: str, width: float, alpha: float = 1.0) -> None:
+        """`width` in world units."""
+        pixels = max(1, round(width * self.scale))
+        self.draw.line((*self.pixel(a), *self.pixel(b)), _rgba(colour, alpha), pixels)
+
+    def strokes(self, a: Floats, b: Floats, colour: str, width: float) -> None:
+        """Lines from a [M, 2] to b [M, 2] with round ends; `width` in world units."""
+        pixels = max(1, round(width * self.scale))
+        r = pixels / 2
+        ends = (np.concatenate([a, b], -1) - np.tile(self.corner, 2)) * [1, -1, 1, -1] * self.scale
+        for x0, y0, x1, y1 in ends.tolist():
+            self.draw.line((x0, y0, x1, y1), colour, pixels)
+            self.draw.ellipse((x0 - r, y0 - r, x0 + r, y0 + r), colour)
+            self.draw.ellipse((x1 - r, y1 - r, x1 + r, y1 + r), colour)
+
+
+@cache
+def _rgb(colour: str) -> tuple[int, int, int]:
+    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
+
+
+def _rgba(colour: str, alpha: float) -> tuple[int, int, int, int]:
+    return (*_rgb(colour), round(255 * min(max(alpha, 0.0), 1.0)))
+
+
+def _mix(a: str, b: str, share: float) -> str:
+    mixed = [round(x + share * (y - x)) for x, y in zip(_rgb(a), _rgb(b), strict=True)]
+    return "#{:02x}{:02x}{:02x}".format(*mixed)
+
+
+def _palette(frames: list[Image.Image], exact: list[str]) -> Image.Image:
+    """One palette for the animation: from a few frames side by side, and these colours as such."""
+    chosen = [frames[k] for k in np.linspace(0, len(frames) - 1, 8).astype(int)]
+    sheet = Image.new("RGB", (sum(frame.width for frame in chosen), chosen[0].height))
+    for k, frame in enumerate(chosen):
+        sheet.paste(frame, (k * frame.width, 0))
+    found = sheet.quantize(GIF_COLOURS, Image.Quantize.MEDIANCUT).getpalette() or []
+    colours = np.array([_rgb(colour) for colour in exact])
+    others = np.array(found).reshape(-1, 3)[:GIF_COLOURS]
+    # Pillow matches roughly: a near neighbour would be taken in place of the exact colour.
+    apart = np.abs(others[:, None] - colours).max(-1).min(-1) > 6
+    palette = Image.new("P", (1, 1))
+    palette.putpalette(np.concatenate([colours, others[apart]]).ravel().tolist())
+    return palette
+
+
+def _text(
+    image: Image.Image,
+    x: Number,
+    y: Number,
+    text: str,
+    size: int,
+    colour: str,
+    room: Number,
+    anchor: str = "lm",
+) -> float:
+    """Writes one line, shortened to `room` pixels; returns its width."""
+    font = _font(size)
+    draw = ImageDraw.Draw(image)
+    text = " ".join(text.split())
+    if draw.textlength(text, font) > room:
+        shortened = [text[:n].rstrip() + "..." for n in range(min(len(text), 300))]
+        fitting = bisect.bisect(shortened, room, key=lambda short: draw.textlength(short, font))
+        text = shortened[max(fitting - 1, 0)]
+    draw.text((x, y), text, colour, font, anchor)
+    return draw.textlength(text, font)
+
+
+@cache
+def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+    return ImageFont.load_default(size)
+
+
+def _legend(image: Image.Image, left: Number, middle: int, replay: Replay, right: Number) -> None:
+    """A line of coloured discs and names: the roles, the food, the dead."""
+    entries = [(f"{role.name} ({role.count})", role.colour) for role in replay.roles]
+    entries += [(replay.food_name, FOOD)] if replay.food.shape[1] else []
+    entries += [("dead", DEAD)] if replay.died.any() else []
+    for name, colour in entries:
+        if left + 30 > right:
+            return
+        dot = Image.new("RGB", (11 * SUPERSAMPLE,) * 2, PAPER)
+        ImageDraw.Draw(dot).ellipse((0, 0, dot.width - 1, dot.height - 1), colour)
+        image.paste(dot.reduce(SUPERSAMPLE), (int(left), middle - 6))
+        left += 17 + _text(image, left + 17, middle, name, 13, MUTED, right - left - 17) + 18

@@ -1,0 +1,323 @@
+"""Replays: one recorded episode of a particle game, saved as JSON, page, animation or picture."""
+
+import contextlib
+import html
+import json
+import math
+import os
+import re
+import reprlib
+import secrets
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from epcx.errors import InputError
+
+FORMAT = "epcx-replay"
+VERSION = 1
+DECIMALS = 4
+
+# Field: kind ("f" float, "i" count, "b" bool) and axes: T frames, N agents, F food, O obstacles.
+ARRAYS = {
+    "position": ("f", "TN2"),
+    "alive": ("b", "TN"),
+    "food": ("f", "TF2"),
+    "obstacles": ("f", "O2"),
+    "reward": ("f", "TN"),
+    "ate": ("i", "TN"),
+    "killed": ("i", "TN"),
+    "died": ("b", "TN"),
+    "touched": ("i", "TN"),
+    "occupied": ("b", "TF"),
+}
+DTYPES = {"f": np.float64, "i": np.int64, "b": np.bool_}
+WORDS: dict[Any, str] = {
+    str: "text",
+    float: "a number",
+    int: "a whole number",
+    bool: "true or false",
+}
+
+
+@dataclass(frozen=True)
+class ReplayRole:
+    """A role as it is drawn: `colour` is #rrggbb, `size` the radius in world units."""
+
+    name: str
+    colour: str
+    size: float
+    count: int
+
+    def __post_init__(self) -> None:
+        _check_text("role name", self.name)
+        if not re.fullmatch(r"#[0-9a-fA-F]{6}", self.colour):
+            raise InputError(
+                f"role colour must be written #rrggbb, not {reprlib.repr(self.colour)}"
+            )
+        _check_size("role size", self.size, positive=True)
+        if self.count < 1:
+            raise InputError(f"role count must be above 0, not {self.count}")
+
+
+@dataclass(frozen=True, eq=False)
+class Replay:
+    """One episode of T steps, hence T+1 frames, of N agents (ordered by role) and F food pellets.
+
+    What happened in the step that led to a frame is stored with that frame; frame 0 has none of it.
+    """
+
+    game: str
+    population: str
+    title: str
+    roles: tuple[ReplayRole, ...]
+    world_size: float  # half the side: the world is the square [-world_size, world_size]^2
+    walls: bool  # False: agents may leave the square
+    food_name: str
+    food_size: float
+    obstacle_size: float
+    position: np.ndarray  # [T+1, N, 2]
+    alive: np.ndarray  # [T+1, N]
+    food: np.ndarray  # [T+1, F, 2]
+    obstacles: np.ndarray  # [O, 2]
+    reward: np.ndarray  # [T+1, N] task reward
+    ate: np.ndarray  # [T+1, N] pellets touched
+    killed: np.ndarray  # [T+1, N]
+    died: np.ndarray  # [T+1, N]
+    touched: np.ndarray  # [T+1, N] other agents touched
+    occupied: np.ndarray  # [T+1, F] touched by an agent; if the pellet moved, it was eaten
+
+    def __post_init__(self) -> None:
+        for name in ("game", "population", "title", "food_name"):
+            _check_text(name, getattr(self, name))
+        _check_size("world_size", self.world_size, positive=True)
+        _check_size("food_size", self.food_size)
+        _check_size("obstacle_size", self.obstacle_size)
+        if not self.roles:
+            raise InputError("roles must name at least one role")
+
+        arrays = {
+            name: _to_array(name, getattr(self, name), kind) for name, (kind, _) in ARRAYS.items()
+        }
+        first = {name: arrays[name].shape for name in ("position", "food", "obstacles")}
+        lengths = {
+            "T": first["position"][0] if first["position"] else 0,
+            "N": sum(role.count for role in self.roles),
+            "F": first["food"][1] if len(first["food"]) > 1 else 0,
+            "O": first["obstacles"][0] if first["obstacles"] else 0,
+            "2": 2,
+        }
+        if lengths["T"] == 0:
+            raise InputError("position must hold at least one frame")
+        for name, (_, axes) in ARRAYS.items():
+            shape = tuple(lengths[axis] for axis in axes)
+            array = arrays[name]
+            if array.size == 0 and 0 in shape:  # JSON cannot tell [0] from [0, 2]
+                array = array.reshape(shape)
+            if array.shape != shape:
+                raise InputError(f"{name} must have shape {list(shape)}, not {list(array.shape)}")
+            object.__setattr__(self, name, array)
+
+    @property
+    def steps(self) -> int:
+        """T, the number of steps played."""
+        return len(self.position) - 1
+
+    @property
+    def role_of(self) -> np.ndarray:
+        """[N] index into `roles`."""
+        return np.repeat(np.arange(len(self.roles)), [role.count for role in self.roles])
+
+
+def _check_text(name: str, value: str) -> None:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{name} contains characters that are not valid Unicode") from None
+
+
+def _check_size(name: str, value: float, *, positive: bool = False) -> None:
+    if not math.isfinite(value) or value < 0 or (positive and value == 0):
+        least = "above 0" if positive else "of 0 or more"
+        raise InputError(f"{name} must be a finite number {least}, not {value}")
+
+
+def _to_array(name: str, value: Any, kind: str) -> np.ndarray:
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        raise InputError(f"{name} has rows of different lengths") from None
+    if array.dtype.kind not in "biuf":
+        raise InputError(f"{name} must hold numbers only")
+    if not np.isfinite(array).all():
+        raise InputError(f"{name} contains a number that is not finite")
+    converted: np.ndarray = array.astype(DTYPES[kind])
+    if kind != "f" and ((converted != array).any() or (array < 0).any()):
+        allowed = "0 or 1" if kind == "b" else "whole numbers of 0 or more"
+        raise InputError(f"{name} may hold only {allowed}")
+    return converted
+
+
+def to_payload(replay: Replay) -> dict[str, Any]:
+    """The replay as plain JSON values: what `save` writes and the page's player reads."""
+    payload: dict[str, Any] = {"format": FORMAT, "version": VERSION}
+    for field in fields(replay):
+        value = getattr(replay, field.name)
+        if field.name in ARRAYS:
+            kind, _ = ARRAYS[field.name]
+            # + 0.0 turns -0.0 into 0.0
+            value = value.round(DECIMALS) + 0.0 if kind == "f" else value.astype(np.int64)
+            value = value.tolist()
+        elif field.name == "roles":
+            value = [asdict(role) for role in value]
+        payload[field.name] = value
+    return payload
+
+
+def from_payload(payload: object) -> Replay:
+    """The inverse of `to_payload`; raises `InputError` if the payload is not a sound replay."""
+    if not isinstance(payload, dict) or payload.get("format") != FORMAT:
+        raise InputError(f'its "format" is not "{FORMAT}"')
+    version = payload.get("version")
+    if type(version) is not int or version < 1:
+        raise InputError(f"version must be a whole number above 0, not {reprlib.repr(version)}")
+    if version > VERSION:
+        raise InputError(f"it has version {version}, newer than the {VERSION} that this epcx reads")
+
+    roles = _get(payload, "roles")
+    if not isinstance(roles, list):
+        raise InputError("roles must be a list")
+    drawn = tuple(ReplayRole(**_read_fields(ReplayRole, role, "role ")) for role in roles)
+    return Replay(roles=drawn, **_read_fields(Replay, payload))
+
+
+def _read_fields(kind: type[Any], mapping: object, where: str = "") -> dict[str, Any]:
+    """The fields of a dataclass, `roles` aside, each of the type that it was declared with."""
+    values = {}
+    for field in fields(kind):
+        name = field.name
+        if name == "roles":
+            continue
+        value = _get(mapping, name, where)
+        if name in ARRAYS:
+            value = _to_array(name, value, ARRAYS[name][0])
+        elif field.type is float and type(value) is int:
+            value = float(value) if abs(value) < 1e300 else math.inf
+        elif type(value) is not field.type:
+            raise InputError(
+                f"{where}{name} must be {WORDS[field.type]}, not {reprlib.repr(value)}"
+            )
+        values[name] = value
+    return values
+
+
+def _get(mapping: object, name: str, where: str = "") -> Any:
+    if not isinstance(mapping, dict) or name not in mapping:
+        raise InputError(f'it has no {where}field "{name}"')
+    return mapping[name]
+
+
+def load(path: str | Path) -> Replay:
+    """Reads a replay that `save` wrote; every fault of the file is one `InputError`."""
+    try:
+        payload = json.loads(Path(path).read_bytes())
+    except OSError as error:
+        raise InputError(f"cannot read the replay {path}: {_reason(error)}") from None
+    except (ValueError, RecursionError):
+        raise InputError(f"{path} is not a replay: it is not valid JSON") from None
+    try:
+        return from_payload(payload)
+    except InputError as error:
+        raise InputError(f"{path} is not a replay that epcx can read: {error}") from None
+
+
+def save(replay: Replay, path: str | Path) -> None:
+    """Writes the replay as one JSON file, positions and rewards rounded to 4 decimals."""
+    _write_bytes(Path(path), _dump(replay).encode())
+
+
+def write(replay: Replay, path: str | Path) -> None:
+    """Writes a page, an animation, a picture or the data, as the file's extension says."""
+    path = Path(path)
+    check_destination(path)
+    _write_bytes(path, WRITERS[path.suffix.lower()](replay))
+
+
+def check_destination(path: Path) -> None:
+    """Refuses what `write` could not write, before anybody has waited for the replay."""
+    if path.suffix.lower() not in WRITERS:
+        *most, last = WRITERS
+        raise InputError(f"cannot write the replay {path}: use {', '.join(most)} or {last}")
+    if not path.parent.is_dir():
+        raise InputError(f"cannot write the replay {path}: there is no folder {path.parent}")
+    if path.is_dir():
+        raise InputError(f"cannot write the replay {path}: it is a folder")
+
+
+def player_assets() -> tuple[str, str]:
+    """The player's style sheet and its script, which defines `createReplay(container, data)`."""
+    return _asset("replay.css"), _asset("replay.js")
+
+
+def to_html(replay: Replay) -> str:
+    """One self-contained page that plays the replay."""
+    css, js = player_assets()
+    parts = {"title": html.escape(replay.title), "css": css, "js": js}
+    parts["data"] = embed_json(_dump(replay))
+    # One pass: what a title contains is never taken for a placeholder.
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _asset("replay.html"))
+
+
+def embed_json(text: str) -> str:
+    """JSON that is safe inside a <script> element, whatever its strings contain."""
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _dump(replay: Replay) -> str:
+    return json.dumps(to_payload(replay), separators=(",", ":"), allow_nan=False)
+
+
+def _asset(name: str) -> str:
+    return resources.files("epcx.reports").joinpath(name).read_text("utf-8")
+
+
+def _gif(replay: Replay) -> bytes:
+    from epcx.reports import drawing  # Pillow is needed here only
+
+    return drawing.to_gif(replay)
+
+
+def _png(replay: Replay) -> bytes:
+    from epcx.reports import drawing
+
+    return drawing.to_png(replay)
+
+
+WRITERS: dict[str, Callable[[Replay], bytes]] = {
+    ".html": lambda replay: to_html(replay).encode(),
+    ".gif": _gif,
+    ".png": _png,
+    ".json": lambda replay: _dump(replay).encode(),
+}
+
+
+def _write_bytes(path: Path, content: bytes) -> None:
+    """All or nothing: a reader sees the old file or the new one, never a part."""
+    temporary = path.parent / f".{secrets.token_hex(6)}.tmp"
+    try:
+        temporary.write_bytes(content)
+        os.replace(temporary, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise InputError(f"cannot write the replay {path}: {_reason(error)}") from None
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()

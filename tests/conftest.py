@@ -1,0 +1,13 @@
+"""Shapes in signatures are checked while testing, and compiled programs are kept between runs."""
+
+import os
+from pathlib import Path
+
+CACHE = Path(__file__).parent.parent / ".cache" / "jax"
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+
+from jaxtyping import install_import_hook  # noqa: E402
+
+install_import_hook("epcx", "beartype.beartype")

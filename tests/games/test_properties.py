@@ -1,0 +1,201 @@
+"""What holds in every game, at any population, whatever the agents do."""
+
+from dataclasses import replace
+
+import hypothesis.strategies as st
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from epcx import games
+from epcx.games import World
+
+# Few populations, since each is compiled: one of each, and uneven ones.
+POPULATIONS = {1: ("1", "5"), 2: ("1-1", "4-2", "2-3")}
+
+
+@st.composite
+def situations(draw, names=tuple(games.GAMES)):
+    """A game, a crowded world in which some are dead, and actions."""
+    name = draw(st.sampled_from(names))
+    population = draw(st.sampled_from(POPULATIONS[len(games.GAMES[name].roles)]))
+    game = games.make(name, population)
+    seed = draw(st.integers(0, 2**31 - 1))
+    return game, *situation(game, seed, spread=draw(st.sampled_from([0.2, 1.0])))
+
+
+def situation(game, seed, spread=1.0):
+    rng = np.random.default_rng(seed)
+    n = game.num_agents
+    world = replace(
+        game.reset(jax.random.key(seed)),
+        position=jnp.asarray(rng.uniform(-spread, spread, (n, 2)), jnp.float32),
+        velocity=jnp.asarray(rng.normal(size=(n, 2)), jnp.float32),
+        alive=jnp.asarray(rng.random(n) < 0.8),
+        time=jnp.asarray(rng.integers(0, 25), jnp.int32),
+    )
+    actions = jnp.asarray(rng.uniform(0, 2, (n, 5)), jnp.float32)
+    return world, actions
+
+
+STEPS = {}
+
+
+def step(game, world, actions):
+    """A compiled step, compiled once per game and population."""
+    if game not in STEPS:
+        STEPS[game] = jax.jit(game.step)
+    return jax.device_get(STEPS[game](jax.random.key(1), world, actions))
+
+
+few = settings(max_examples=40, deadline=None, derandomize=True)
+
+
+@few
+@given(situations(names=("grassland", "adversarial-battle", "food-collection")))
+def test_nobody_leaves_the_world(case):
+    game, world, actions = case
+    after, _ = step(game, world, 10 * actions)
+    assert (np.abs(after.position) <= game.world_size).all()
+    assert (np.abs(after.food) <= 0.9 * game.world_size).all()
+
+
+@few
+@given(situations())
+def test_the_dead_do_not_move_or_score_and_stay_dead(case):
+    game, world, actions = case
+    after, outcome = step(game, world, actions)
+    dead = ~np.asarray(world.alive)
+    np.testing.assert_array_equal(after.position[dead], np.asarray(world.position)[dead])
+    for value in (outcome.reward, outcome.shaping, outcome.events.ate, outcome.events.killed):
+        if game.name == "grassland":  # wolves do not die, so no rule speaks of dead ones
+            value, gone = value[game.members["sheep"]], dead[game.members["sheep"]]
+        else:
+            gone = dead
+        assert (value[gone] == 0).all()
+    assert not after.alive[dead].any()
+    assert not outcome.events.died[dead].any()
+
+
+@few
+@given(situations())
+def test_everything_stays_finite_and_time_advances(case):
+    game, world, actions = case
+    after, outcome = step(game, world, actions)
+    for leaf in jax.tree.leaves((after, outcome)):
+        assert np.isfinite(leaf).all()
+    assert after.time == world.time + 1
+
+
+@few
+@given(situations(), st.integers(0, 99))
+def test_permuting_the_agents_of_a_role_permutes_the_outcome(case, seed):
+    game, world, actions = case
+    order = np.arange(game.num_agents)
+    for members in game.members.values():
+        order[members] = np.random.default_rng(seed).permutation(order[members])
+    permuted = World(
+        world.position[order],
+        world.velocity[order],
+        world.alive[order],
+        world.food,
+        world.time,
+        world.obstacles,
+    )
+    after, outcome = step(game, world, actions)
+    after_permuted, outcome_permuted = step(game, permuted, actions[order])
+    # Sums over agents are taken in another order, hence the tolerance.
+    np.testing.assert_allclose(after_permuted.position, after.position[order], atol=2e-5)
+    np.testing.assert_allclose(after_permuted.velocity, after.velocity[order], atol=2e-4)
+    np.testing.assert_array_equal(after_permuted.alive, after.alive[order])
+    np.testing.assert_array_equal(after_permuted.food, after.food)
+    np.testing.assert_allclose(outcome_permuted.reward, outcome.reward[order], atol=1e-4)
+    np.testing.assert_allclose(outcome_permuted.shaping, outcome.shaping[order], atol=1e-4)
+    np.testing.assert_array_equal(outcome_permuted.events.ate, outcome.events.ate[order])
+
+
+@pytest.mark.parametrize("name", games.GAMES)
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 3e38])
+def test_an_action_that_is_not_finite_is_flagged_and_poisons_nobody(name, bad):
+    game = games.make(name)
+    world, actions = situation(game, seed=3)
+    harmless, _ = step(game, world, actions.at[0].set(0.0))
+    after, outcome = step(game, world, actions.at[0, 1].set(bad).at[0, 2].set(-abs(bad)))
+    np.testing.assert_array_equal(outcome.events.invalid, np.arange(game.num_agents) == 0)
+    for ours, expected in zip(jax.tree.leaves(after), jax.tree.leaves(harmless), strict=True):
+        np.testing.assert_array_equal(ours, expected)
+
+
+def test_soft_actions_pull_along_their_axes():
+    game = games.make("food-collection", 1)
+    world = replace(game.reset(jax.random.key(0)), position=jnp.zeros((1, 2)))
+    for action, direction in enumerate([(0, 0), (1, 0), (-1, 0), (0, 1), (0, -1)]):
+        after, _ = step(game, world, 0.5 * jax.nn.one_hot(jnp.array([action]), 5))
+        np.testing.assert_allclose(after.velocity[0], 0.2 * np.array(direction), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", games.GAMES)
+@pytest.mark.parametrize("uneven", [False, True])
+def test_many_worlds_at_once_equal_one_by_one(name, uneven):
+    """However the batch is laid out: vmapped in front, nested, or native at the end."""
+    roles = len(games.GAMES[name].roles)
+    game = games.make(name, "-".join(["5", "2"][:roles]) if uneven else None)
+    cases = [situation(game, seed) for seed in range(6)]
+    keys = jax.random.split(jax.random.key(5), 6)
+    worlds, actions = jax.tree.map(lambda *x: jnp.stack(x), *cases)
+    alone = jax.jit(game.step)
+    singles = [alone(k, *case) for k, case in zip(keys, cases, strict=True)]
+    expected = jax.tree.map(lambda *x: jnp.stack(x), *singles)
+
+    def equal(result):
+        for ours, theirs in zip(jax.tree.leaves(result), jax.tree.leaves(expected), strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+    equal(jax.jit(jax.vmap(game.step))(keys, worlds, actions))
+
+    nested = jax.tree.map(lambda x: x.reshape(2, 3, *x.shape[1:]), (keys, worlds, actions))
+    result = jax.jit(jax.vmap(jax.vmap(game.step)))(*nested)
+    equal(jax.tree.map(lambda x: x.reshape(6, *x.shape[2:]), result))
+
+    def last(tree):
+        return jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), tree)
+
+    def first(tree):
+        return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), tree)
+
+    equal(first(alone(keys, last(worlds), last(actions))))
+    for see in (game.observe, game.observe_flat):
+        apart, together = jax.jit(jax.vmap(see))(worlds), first(jax.jit(see)(last(worlds)))
+        for ours, theirs in zip(jax.tree.leaves(together), jax.tree.leaves(apart), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_vmap_over_actions_only():
+    game = games.make("grassland", "3-2")
+    world, actions = situation(game, 0)
+    many = jnp.stack([actions, 0 * actions])
+    over_actions = jax.jit(jax.vmap(game.step, in_axes=(None, None, 0)))
+    after, _ = over_actions(jax.random.key(1), world, many)
+    for i in range(2):
+        alone, _ = step(game, world, many[i])
+        np.testing.assert_allclose(after.position[i], alone.position, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", games.GAMES)
+def test_the_seed_fixes_everything(name):
+    game = games.make(name)
+    actions = jnp.ones((game.num_agents, 5)).at[:, 1].set(2.0)
+
+    @jax.jit
+    def play(seed):
+        keys = jax.random.split(jax.random.key(seed), 26)
+        return jax.lax.scan(
+            lambda w, k: (game.step(k, w, actions)[0], None), game.reset(keys[0]), keys[1:]
+        )[0]
+
+    once, again, other = play(1), play(1), play(2)
+    for a, b in zip(jax.tree.leaves(once), jax.tree.leaves(again), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert not np.array_equal(once.position, other.position)

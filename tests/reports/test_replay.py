@@ -1,0 +1,356 @@
+"""Replays on disk: the JSON file, the animation, the picture, and every way they can fail."""
+
+import dataclasses
+import io
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from epcx.errors import InputError
+from epcx.reports import drawing, replay
+from epcx.reports.replay import Replay, ReplayRole
+
+SHEEP, WOLF = "#4f8fd9", "#d9534a"
+
+
+def make_replay(
+    counts: tuple[int, int] = (24, 16), steps: int = 25, food: int = 4, **changes: Any
+) -> Replay:
+    """A random walk in which wolves kill and sheep eat now and then."""
+    rng = np.random.default_rng(7)
+    agents = sum(counts)
+    walk = rng.normal(0, 0.08, (steps + 1, agents, 2)).cumsum(0) + rng.uniform(-1, 1, (agents, 2))
+    died = np.zeros((steps + 1, agents), bool)
+    killed = np.zeros((steps + 1, agents), int)
+    for t in range(3, steps + 1, 4):
+        died[t, t % counts[0]] = not died[:t, t % counts[0]].any()
+        killed[t, counts[0] + t % counts[1]] = died[t].sum()
+    alive = ~np.logical_or.accumulate(died, 0)
+    occupied = rng.random((steps + 1, food)) < 0.2
+    occupied[0] = False
+    pellets = np.repeat(rng.uniform(-0.9, 0.9, (1, food, 2)), steps + 1, 0)
+    for t in range(1, steps + 1):
+        pellets[t] = np.where(
+            occupied[t, :, None], rng.uniform(-0.9, 0.9, (food, 2)), pellets[t - 1]
+        )
+    ate = np.zeros((steps + 1, agents), int)
+    ate[:, 0] = occupied.sum(1)
+    fields: dict[str, Any] = {
+        "game": "grassland",
+        "population": f"{counts[0]}-{counts[1]}",
+        "title": "Sheep and wolves",
+        "roles": (
+            ReplayRole("sheep", SHEEP, 0.05, counts[0]),
+            ReplayRole("wolf", WOLF, 0.075, counts[1]),
+        ),
+        "world_size": 1.0,
+        "walls": True,
+        "food_name": "grass",
+        "food_size": 0.03,
+        "obstacle_size": 0.2,
+        "position": np.clip(walk, -1, 1),
+        "alive": alive,
+        "food": pellets,
+        "obstacles": np.zeros((0, 2)),
+        "reward": 5.0 * killed - 5.0 * died + 2.0 * ate,
+        "ate": ate,
+        "killed": killed,
+        "died": died,
+        "touched": killed,
+        "occupied": occupied,
+    }
+    return Replay(**(fields | changes))
+
+
+def without_food(**changes: Any) -> Replay:
+    """Agents that leave the square, obstacles, no food, nobody dies."""
+    base = make_replay(
+        (3, 2), steps=6, food=0, walls=False, obstacles=np.array([[0.5, 0.5], [-0.5, 0.0]])
+    )
+    calm = {name: np.zeros_like(getattr(base, name)) for name in ("died", "killed")}
+    return dataclasses.replace(
+        base, position=3 * base.position, alive=np.ones_like(base.alive), **calm, **changes
+    )
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    path = tmp_path / "replay.json"
+    replay.save(make_replay((3, 2), steps=4), path)
+    return path
+
+
+def change(path: Path, **changes: Any) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def load_error(path: Path) -> str:
+    with pytest.raises(InputError) as caught:
+        replay.load(path)
+    message = str(caught.value)
+    assert str(path) in message
+    assert "\n" not in message
+    assert message.endswith(".")
+    return message
+
+
+@pytest.mark.parametrize("original", [make_replay(), without_food(), make_replay((1, 1), steps=0)])
+def test_load_returns_what_save_wrote(original: Replay, tmp_path: Path) -> None:
+    path = tmp_path / "replay.json"
+    replay.save(original, path)
+    loaded = replay.load(path)
+    for field in dataclasses.fields(Replay):
+        before, after = getattr(original, field.name), getattr(loaded, field.name)
+        if isinstance(before, np.ndarray):
+            assert after.dtype == before.dtype
+            assert after.shape == before.shape
+            np.testing.assert_allclose(after, before, atol=0.5001e-4)
+        else:
+            assert after == before
+
+
+def test_file_is_small_json_with_a_version(tmp_path: Path) -> None:
+    path = tmp_path / "replay.json"
+    replay.save(make_replay(), path)
+    payload = json.loads(path.read_text())
+    assert (payload["format"], payload["version"]) == ("epcx-replay", 1)
+    assert path.stat().st_size < 45_000
+    assert replay.from_payload(payload).steps == 25
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    assert "no such file" in load_error(tmp_path / "nothing.json")
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe\x00", b"[" * 100_000, b"PK\x03\x04"])
+def test_not_json(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "replay.json"
+    path.write_bytes(content)
+    assert "not valid JSON" in load_error(path)
+
+
+@pytest.mark.parametrize("content", ["[]", "3", "null", "{}", '{"format": "other", "version": 1}'])
+def test_another_format(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "replay.json"
+    path.write_text(content)
+    assert '"format" is not "epcx-replay"' in load_error(path)
+
+
+def test_newer_version(saved: Path) -> None:
+    change(saved, version=2)
+    assert "version 2, newer" in load_error(saved)
+
+
+@pytest.mark.parametrize("version", [None, "1", 0, True, 1.5])
+def test_senseless_version(version: object, saved: Path) -> None:
+    change(saved, version=version)
+    assert "version must be" in load_error(saved)
+
+
+@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Replay)])
+def test_missing_field(name: str, saved: Path) -> None:
+    payload = json.loads(saved.read_text())
+    del payload[name]
+    saved.write_text(json.dumps(payload))
+    assert f'no field "{name}"' in load_error(saved)
+
+
+@pytest.mark.parametrize("name", list(replay.ARRAYS))
+def test_wrong_shape(name: str, saved: Path) -> None:
+    payload = json.loads(saved.read_text())
+    change(saved, **{name: [payload[name]]})
+    assert "must have shape" in load_error(saved)
+
+
+@pytest.mark.parametrize("name", list(replay.ARRAYS))
+@pytest.mark.parametrize("value", [None, "text", {}, [["a"]], [[1, 2], [3]], 7, [None], 10**30])
+def test_not_an_array(name: str, value: object, saved: Path) -> None:
+    change(saved, **{name: value})
+    load_error(saved)
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
+@pytest.mark.parametrize("name", ["position", "food", "reward", "ate"])
+def test_number_that_is_not_finite(name: str, number: str, saved: Path) -> None:
+    payload = json.loads(saved.read_text())
+    row = payload[name][1]
+    while isinstance(row[0], list):
+        row = row[0]
+    row[0] = "HERE"
+    saved.write_text(json.dumps(payload).replace('"HERE"', number))
+    assert f"{name} contains a number that is not finite" in load_error(saved)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        ("game", 3, "game must be text"),
+        ("title", "\ud800", "title contains characters"),
+        ("walls", 1, "walls must be true or false"),
+        ("world_size", 0, "world_size must be a finite number above 0"),
+        ("world_size", "1", "world_size must be"),
+        ("food_size", -1, "food_size must be"),
+        ("obstacle_size", float("nan"), "obstacle_size must be"),
+        ("position", [], "at least one frame"),
+        ("roles", [], "at least one role"),
+        ("roles", "sheep", "roles must be a list"),
+        ("roles", ["sheep"], 'no role field "name"'),
+    ],
+)
+def test_bad_value(name: str, value: object, problem: str, saved: Path) -> None:
+    change(saved, **{name: value})
+    assert problem in load_error(saved)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("name", None),
+        ("colour", "red;}</style>"),
+        ("colour", 5),
+        ("size", 0),
+        ("size", float("inf")),
+        ("count", 0),
+        ("count", 2.5),
+        ("count", True),
+    ],
+)
+def test_bad_role(name: str, value: object, saved: Path) -> None:
+    roles = json.loads(saved.read_text())["roles"]
+    roles[0][name] = value
+    change(saved, roles=roles)
+    assert f"role {name} must" in load_error(saved)
+
+
+@pytest.mark.parametrize(("name", "value"), [("alive", 2), ("ate", 0.5), ("killed", -1)])
+def test_counts_and_flags(name: str, value: float, saved: Path) -> None:
+    rows = json.loads(saved.read_text())[name]
+    rows[1][0] = value
+    change(saved, **{name: rows})
+    assert f"{name} may hold only" in load_error(saved)
+
+
+@pytest.mark.parametrize("name", ["replay.mp4", "replay", ".html", "replay.json.gz"])
+def test_unknown_extension(name: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"use \.html, \.gif, \.png or \.json"):
+        replay.write(make_replay((1, 1), steps=1), tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("suffix", [".html", ".GIF", ".png", ".json"])
+def test_write_picks_by_extension(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"replay{suffix}"
+    replay.write(make_replay((2, 1), steps=2), path)
+    starts = {".html": b"<!doctype html>", ".GIF": b"GIF89a", ".png": b"\x89PNG", ".json": b"{"}
+    assert path.read_bytes().startswith(starts[suffix])
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_unwritable_places(tmp_path: Path) -> None:
+    small = make_replay((1, 1), steps=1)
+    (tmp_path / "folder.json").mkdir()
+    (tmp_path / "file").write_text("kept")
+    for name in ("missing/replay.json", "folder.json", "file/replay.json", "x" * 300 + ".json"):
+        with pytest.raises(InputError, match=r"^cannot write the replay .*[^.]$"):
+            replay.write(small, tmp_path / name)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder.json"]
+
+
+def test_failed_write_keeps_the_old_file(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = saved.read_bytes()
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(InputError, match="permission denied"):
+        replay.save(make_replay(), saved)
+    assert saved.read_bytes() == before
+    assert list(saved.parent.iterdir()) == [saved]
+
+
+def test_page_is_self_contained_and_escapes_hostile_strings() -> None:
+    hostile = "</script><b>&{{css}}<!--\u2028\"'"
+    page = replay.to_html(make_replay((2, 1), steps=2, title=hostile, food_name=hostile))
+    assert "<b>" not in page
+    assert "\u2028" not in page.split("</title>")[1]
+    assert page.count("</script>") == 2
+    data = page.split('<script type="application/json">')[1].split("</script>")[0]
+    assert json.loads(data)["title"] == hostile
+    assert "{{" not in page.replace(hostile[-12:], "").split("<style>")[1].split("</style>")[0]
+    addresses = page.replace("http://www.w3.org/2000/svg", "")  # a name space, never fetched
+    assert "http:" not in addresses
+    assert "https:" not in addresses
+
+
+def test_assets_define_the_player() -> None:
+    css, js = replay.player_assets()
+    assert ".epcx-replay" in css
+    assert "createReplay = " in js
+    assert "getElementById" not in js
+    assert "innerHTML" not in js
+
+
+def test_gif_has_two_frames_a_step_and_holds_the_last() -> None:
+    content = drawing.to_gif(make_replay())
+    assert len(content) < 1_500_000
+    image = Image.open(io.BytesIO(content))
+    assert image.n_frames == 2 * 25 + 1
+    assert image.info["loop"] == 0
+    durations = []
+    for k in range(image.n_frames):
+        image.seek(k)
+        durations.append(image.info["duration"])
+    assert set(durations[:-1]) == {80}
+    assert durations[-1] == 1000
+    assert colours(image) >= {SHEEP, WOLF, drawing.FOOD}
+
+
+def test_png_is_a_strip_with_the_roles_colours() -> None:
+    image = Image.open(io.BytesIO(drawing.to_png(make_replay())))
+    assert image.width > 6 * drawing.PNG_SIDE
+    assert drawing.PNG_SIDE < image.height < 1.5 * drawing.PNG_SIDE
+    assert colours(image) >= {SHEEP, WOLF, drawing.FOOD}
+
+
+@pytest.mark.parametrize(
+    "case", [without_food(), make_replay((1, 1), steps=0), make_replay(steps=1)]
+)
+def test_drawing_of_corner_cases(case: Replay) -> None:
+    assert Image.open(io.BytesIO(drawing.to_gif(case))).n_frames == 2 * case.steps + 1
+    assert colours(Image.open(io.BytesIO(drawing.to_png(case)))) >= {SHEEP, WOLF}
+
+
+def test_long_titles_are_shortened() -> None:
+    plain = Image.open(io.BytesIO(drawing.to_png(make_replay((2, 1), steps=2))))
+    long = Image.open(io.BytesIO(drawing.to_png(make_replay((2, 1), steps=2, title="word " * 400))))
+    assert long.size == plain.size
+
+
+def test_interpolation_hits_the_frames_and_never_overshoots() -> None:
+    walk = make_replay((3, 2))
+    for t in range(walk.steps):
+        np.testing.assert_array_equal(drawing.positions(walk, float(t)), walk.position[t])
+        ends = walk.position[t], walk.position[t + 1]
+        for part in (0.1, 0.5, 0.9):
+            between = drawing.positions(walk, t + part)
+            assert (between >= np.minimum(*ends) - 1e-12).all()
+            assert (between <= np.maximum(*ends) + 1e-12).all()
+
+
+def test_the_camera_follows_those_who_leave_the_square() -> None:
+    far = without_food()
+    pen = drawing.Pen(far, 100)
+    x, y = pen.pixel(far.position.reshape(-1, 2)[np.abs(far.position).max(-1).argmax()])
+    assert 0 < x < pen.image.width
+    assert 0 < y < pen.image.width
+
+
+def colours(image: Image.Image) -> set[str]:
+    red, green, blue = np.asarray(image.convert("RGB"), np.uint32).reshape(-1, 3).T
+    return {f"#{colour:06x}" for colour in np.unique(red << 16 | green << 8 | blue)}

@@ -1,0 +1,399 @@
+"""The replay page, driven in a real browser."""
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+
+from epcx.reports import replay
+from epcx.reports.replay import Replay, ReplayRole
+
+ARGUMENTS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+STEPS = 12
+Open = Callable[..., Page]
+
+
+def make_replay(**changes: Any) -> Replay:
+    """Six sheep and four wolves on a random walk; one sheep dies and one eats at step 5."""
+    rng = np.random.default_rng(3)
+    agents, food = 10, 4
+    walk = rng.normal(0, 0.06, (STEPS + 1, agents, 2)).cumsum(0) + rng.uniform(-1, 1, (agents, 2))
+    died = np.zeros((STEPS + 1, agents), bool)
+    killed, ate = np.zeros((2, STEPS + 1, agents), int)
+    died[5, 0] = True
+    killed[5, 6] = ate[5, 1] = 1
+    pellets = np.repeat(rng.uniform(-0.9, 0.9, (1, food, 2)), STEPS + 1, 0)
+    pellets[5:, 0] = 0.5
+    occupied = np.zeros((STEPS + 1, food), bool)
+    occupied[5, 0] = True
+    fields: dict[str, Any] = {
+        "game": "grassland",
+        "population": "6-4",
+        "title": "Sheep and wolves",
+        "roles": (ReplayRole("sheep", "#4f8fd9", 0.05, 6), ReplayRole("wolf", "#d9534a", 0.075, 4)),
+        "world_size": 1.0,
+        "walls": True,
+        "food_name": "grass",
+        "food_size": 0.03,
+        "obstacle_size": 0.0,
+        "position": np.clip(walk, -1, 1),
+        "alive": ~np.logical_or.accumulate(died, 0),
+        "food": pellets,
+        "obstacles": np.zeros((0, 2)),
+        "reward": 5.0 * killed - 5.0 * died + 2.0 * ate,
+        "ate": ate,
+        "killed": killed,
+        "died": died,
+        "touched": killed,
+        "occupied": occupied,
+    }
+    return Replay(**(fields | changes))
+
+
+def collection() -> Replay:
+    """Food that never moves and is half occupied; agents collide; nobody dies; no walls."""
+    base = make_replay()
+    nobody = np.zeros_like(base.died)
+    return make_replay(
+        game="food-collection",
+        population="10",
+        roles=(ReplayRole("collector", "#4f8fd9", 0.05, 10),),
+        walls=False,
+        obstacle_size=0.2,
+        obstacles=np.array([[0.2, 0.3]]),
+        position=2 * base.position,
+        alive=~nobody,
+        died=nobody,
+        killed=nobody.astype(int),
+        touched=nobody + 1,
+        food=np.repeat(base.food[:1], STEPS + 1, 0),
+        occupied=np.tile([True, True, False, False], (STEPS + 1, 1)),
+    )
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    names = ("chromium", "google-chrome", "chromium-browser")
+    found = next((path for path in map(shutil.which, names) if path), None)
+    if found is None:
+        pytest.fail(f"The page cannot be tested: none of {', '.join(names)} is installed.")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(browser: Browser, tmp_path: Path) -> Iterator[Open]:
+    """Opens a replay, or a page's source, from disk; errors and requests fail the test."""
+    problems: list[str] = []
+
+    with ExitStack() as contexts:
+
+        def start(content: Replay | str, **options: Any) -> Page:
+            path = tmp_path / "replay.html"
+            if isinstance(content, Replay):
+                replay.write(content, path)
+            else:
+                path.write_text(content, "utf-8")
+            context = browser.new_context(**options)
+            contexts.callback(context.close)
+            page = context.new_page()
+            page.set_default_timeout(5000)
+            page.on("pageerror", lambda error: problems.append(str(error)))
+            page.on("console", lambda message: problems.append(message.text))
+            page.on(
+                "request",
+                lambda request: (
+                    problems.append(request.url)
+                    if not request.url.startswith(("file:", "data:"))
+                    else None
+                ),
+            )
+            page.goto(path.as_uri())
+            return page
+
+        yield start
+    assert problems == []
+
+
+def press(page: Page | Locator, label: str) -> None:
+    page.get_by_role("button", name=label, exact=True).click()
+
+
+def step(page: Page | Locator) -> int:
+    return int(page.locator(".er-step").inner_text())
+
+
+def expect_step(page: Page | Locator, number: int) -> None:
+    expect(page.locator(".er-step")).to_have_text(str(number))
+
+
+def expect_other_step(page: Page | Locator, number: int) -> None:
+    expect(page.locator(".er-step")).not_to_have_text(str(number))
+
+
+def pixels(page: Page | Locator) -> str:
+    return str(page.locator(".er-world").evaluate("canvas => canvas.toDataURL()"))
+
+
+def paused(open_page: Open, content: Replay | None = None, **options: Any) -> Page:
+    return open_page(content or make_replay(), reduced_motion="reduce", **options)
+
+
+def test_plays_by_itself_and_pauses(open_page: Open) -> None:
+    page = open_page(make_replay())
+    before = pixels(page)
+    expect(page.locator(".er-step")).to_have_text(re.compile("^([2-9]|1.)$"))
+    assert pixels(page) != before
+    press(page, "Pause")
+    expect(page.get_by_role("button", name="Play", exact=True)).to_be_visible()
+    stopped, picture = step(page), pixels(page)
+    page.wait_for_timeout(400)
+    assert (step(page), pixels(page)) == (stopped, picture)
+
+
+def test_reduced_motion_does_not_play_until_asked(open_page: Open) -> None:
+    page = paused(open_page)
+    page.wait_for_timeout(400)
+    assert step(page) == 0
+    press(page, "Play")
+    expect_other_step(page, 0)
+
+
+def test_shows_what_happened(open_page: Open) -> None:
+    page = paused(open_page)
+    expect(page.get_by_role("heading")).to_have_text("Sheep and wolves")
+    expect(page.locator(".er-subtitle")).to_have_text("Grassland \u00b7 6-4")
+    sheep, wolf = page.locator(".er-card").nth(0), page.locator(".er-card").nth(1)
+    expect(sheep).to_contain_text("6 / 6 alive")
+    expect(wolf.locator("dd")).to_have_text(["0.0", "0"])
+    page.keyboard.press("End")
+    expect(sheep).to_contain_text("5 / 6 alive")
+    expect(sheep.locator("dd")).to_have_text(["\u22123.0", "1"])
+    expect(wolf.locator("dd")).to_have_text(["+5.0", "1"])
+    expect(page.locator(".er-world")).to_have_attribute(
+        "aria-label", "grassland, step 12 of 12: 5 of 6 sheep alive, 4 of 4 wolf alive"
+    )
+
+
+def test_food_that_stays_shows_its_coverage(open_page: Open) -> None:
+    page = paused(open_page, collection())
+    expect(page.locator(".er-card").nth(0)).to_contain_text("10 agents")
+    expect(page.locator(".er-card").nth(0)).to_contain_text("Contacts")
+    expect(page.locator(".er-card").nth(1)).to_contain_text("2 / 4 occupied")
+
+
+def test_scrubs_by_dragging(open_page: Open) -> None:
+    page = paused(open_page)
+    box = page.locator(".er-scrub").bounding_box()
+    assert box
+    middle = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + 8, middle)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.54 * box["width"], middle)
+    expect_step(page, STEPS // 2)
+    page.mouse.move(box["x"] + box["width"] + 50, middle)
+    page.mouse.up()
+    expect_step(page, STEPS)
+    page.locator(".er-scrub").fill("3")
+    expect_step(page, 3)
+
+
+def test_scrubs_in_the_chart(open_page: Open) -> None:
+    page = paused(open_page)
+    box = page.locator(".er-spark").bounding_box()
+    assert box
+    page.mouse.click(box["x"] + box["width"] - 2, box["y"] + 20)
+    expect_step(page, STEPS)
+
+
+def test_keys(open_page: Open) -> None:
+    page = paused(open_page)
+    keys = page.keyboard
+    for key, expected in [
+        ("ArrowRight", 1),
+        ("ArrowRight", 2),
+        ("ArrowLeft", 1),
+        ("End", STEPS),
+        ("ArrowRight", STEPS),
+        ("ArrowLeft", STEPS - 1),
+        ("Home", 0),
+        ("ArrowLeft", 0),
+    ]:
+        keys.press(key)
+        expect_step(page, expected)
+    keys.press("Space")
+    expect_other_step(page, 0)
+    keys.press("Space")
+    expect(page.get_by_role("button", name="Play", exact=True)).to_be_visible()
+
+    page.locator(".er-scrub").focus()
+    keys.press("Home")
+    keys.press("ArrowRight")
+    expect_step(page, 1)
+
+    for key, speed in [("+", "2"), ("+", "4"), ("-", "2"), ("-", "1"), ("-", "0.5"), ("-", "0.25")]:
+        keys.press(key)
+        expect(page.get_by_label("Speed")).to_have_value(speed)
+    keys.press("-")
+    expect(page.get_by_label("Speed")).to_have_value("0.25")
+
+    help_panel = page.locator(".er-help")
+    expect(help_panel).to_be_hidden()
+    keys.press("?")
+    expect(help_panel).to_be_visible()
+    keys.press("Escape")
+    expect(help_panel).to_be_hidden()
+
+
+def test_buttons(open_page: Open) -> None:
+    page = paused(open_page)
+    press(page, "Step forward")
+    press(page, "Step forward")
+    expect_step(page, 2)
+    press(page, "Step back")
+    expect_step(page, 1)
+
+    with_trails = pixels(page)
+    press(page, "Trails")
+    expect(page.get_by_role("button", name="Trails")).to_have_attribute("aria-pressed", "false")
+    page.wait_for_timeout(50)
+    assert pixels(page) != with_trails
+
+    press(page, "Keyboard help")
+    expect(page.locator(".er-help")).to_be_visible()
+    press(page, "Keyboard help")
+
+    page.keyboard.press("End")
+    press(page, "Restart")
+    expect_other_step(page, STEPS)
+    page.locator(".er-world").click()
+    expect(page.get_by_role("button", name="Play", exact=True)).to_be_visible()
+
+
+def test_speed_and_loop(open_page: Open) -> None:
+    page = paused(open_page)
+    page.get_by_label("Speed").select_option("8")
+    press(page, "Loop")
+    press(page, "Play")
+    expect(page.get_by_role("button", name="Play", exact=True)).to_be_visible()
+    assert step(page) == STEPS
+    press(page, "Loop")
+    press(page, "Play")
+    expect_step(page, STEPS)
+    expect_other_step(page, STEPS)
+    expect(page.get_by_role("button", name="Pause", exact=True)).to_be_visible()
+
+
+def test_fits_every_screen(open_page: Open) -> None:
+    long = make_replay(title="Averylongtitlewithoutanyspaces" * 4)
+    page = paused(open_page, long, device_scale_factor=2, has_touch=True)
+    canvas = page.locator(".er-world")
+    for width in (1280, 768, 360):
+        page.set_viewport_size({"width": width, "height": 740})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        box = canvas.bounding_box()
+        assert box
+        assert box["width"] == pytest.approx(box["height"], abs=1)
+        expect(canvas).to_have_js_property("width", round(2 * box["width"]))
+        boxes = page.evaluate(
+            "[...document.querySelectorAll('button')].map(b => b.getBoundingClientRect().toJSON())"
+        )
+        for button in boxes:
+            assert min(button["width"], button["height"]) >= 40
+            assert button["left"] >= 0
+            assert button["right"] <= width
+    page.get_by_role("button", name="Step forward").tap()
+    expect_step(page, 1)
+
+
+def test_dark_mode(open_page: Open) -> None:
+    page = paused(open_page, color_scheme="light")
+    light, background = pixels(page), "getComputedStyle(document.documentElement).backgroundColor"
+    shade = page.evaluate(background)
+    page.emulate_media(color_scheme="dark")
+    page.wait_for_timeout(100)
+    assert pixels(page) != light
+    assert page.evaluate(background) != shade
+
+
+def test_hostile_strings_stay_text(open_page: Open) -> None:
+    hostile = "</script><b>bold</b><img src=x onerror=alert(1)>{{js}}"
+    roles = (
+        ReplayRole(hostile, "#4f8fd9", 0.05, 6),
+        ReplayRole("__proto__", "#d9534a", 0.075, 4),
+    )
+    page = paused(
+        open_page, make_replay(title=hostile, game=hostile, food_name=hostile, roles=roles)
+    )
+    expect(page.get_by_role("heading")).to_have_text(hostile)
+    assert page.title() == hostile
+    assert page.locator("main b", has_text="bold").count() == 0
+    assert page.locator("img").count() == 0
+
+
+def test_one_frame_alone(open_page: Open) -> None:
+    whole = make_replay()
+    first = {name: getattr(whole, name)[:1] for name in replay.ARRAYS if name != "obstacles"}
+    page = open_page(make_replay(**first))
+    page.wait_for_timeout(200)
+    assert step(page) == 0
+
+
+def test_two_players_are_independent(open_page: Open) -> None:
+    css, js = replay.player_assets()
+    first, second = (json.dumps(replay.to_payload(r)) for r in (make_replay(), collection()))
+    page = open_page(
+        f"""<!doctype html><meta charset="utf-8"><style>{css}
+        body {{ display: grid; grid-template-columns: 1fr 1fr; gap: 20px }}</style>
+        <div></div><div></div><script>{js}
+        const boxes = document.querySelectorAll("div");
+        const players = [createReplay(boxes[0], {first}, {{ autoplay: false }}),
+                         createReplay(boxes[1], {second}, {{ autoplay: false }})];</script>"""
+    )
+    left, right = page.locator(".epcx-replay").all()
+    assert page.locator("[id]").count() == 0
+    before = pixels(right)
+    press(left, "Step forward")
+    press(left, "Step forward")
+    expect_step(left, 2)
+    expect_step(right, 0)
+    left.press("End")
+    expect_step(left, STEPS)
+    expect_step(right, 0)
+    right.get_by_label("Speed").select_option("4")
+    expect(left.get_by_label("Speed")).to_have_value("1")
+    assert pixels(right) == before
+
+    page.evaluate("players[1].seek(3)")
+    expect_step(right, 3)
+    expect_step(left, STEPS)
+    assert page.evaluate("players[1].state()")["speed"] == 4
+    page.evaluate("players[0].destroy()")
+    expect(page.locator(".epcx-replay")).to_have_count(1)
+    press(page, "Step forward")
+    expect_step(page, 4)
+
+
+def test_every_control_has_a_name(open_page: Open) -> None:
+    page = paused(open_page)
+    for control in page.locator("button, input, select, canvas").all():
+        label = control.get_attribute("aria-label")
+        assert label
+        assert re.search(r"\w", label)
