@@ -3,28 +3,38 @@
 Everybody plays predator and prey at the same counts of agents (ours: Grassland, which adds grass
 and death, and Predator-prey, the same game as theirs), computes flat observations and rewards
 after every step, and uses both: they decide the next action. Batched engines are given the best
-of several batch sizes (VMAS, which gains from every doubling, the largest). Peers come with `pip install "epcx[bench]"`.
+of several batch sizes (VMAS, whose steps take a second each, the largest). Peers come with
+`pip install "epcx[bench]"`.
 """
 
 import argparse
-import contextlib
-import io
 import json
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from benchmarks.machine import describe
 from epcx import games
 
 POPULATIONS = ("3-2", "24-16")
-BATCHES = (64, 128, 256, 1024)
+BATCHES = (64, 256, 1024, 4096)
 EPISODE = 25
+
+
+@dataclass(frozen=True)
+class Engine:
+    """`build(population, batch)` gives a function that plays one episode of a batch of worlds."""
+
+    name: str
+    build: Callable[[str, int], Callable[[], None]]
+    batches: list[int]
+    compiled: bool = True
 
 
 @dataclass(frozen=True)
@@ -35,9 +45,10 @@ class Measurement:
     steps_per_second: float
 
 
-def best_rate(run: Callable[[], None], steps: int, seconds: float) -> float:
-    """Steps per second of the fastest of the runs that fit in `seconds`, after one to warm up."""
-    run()
+def best_rate(run: Callable[[], None], steps: int, seconds: float, compiles: bool) -> float:
+    """Steps per second of the fastest of the runs that fit in `seconds`, compilation apart."""
+    if compiles:
+        run()
     times: list[float] = []
     while not times or sum(times) < seconds:
         start = time.perf_counter()
@@ -46,9 +57,9 @@ def best_rate(run: Callable[[], None], steps: int, seconds: float) -> float:
     return steps / min(times)
 
 
-def choose(noise: jax.Array, score: jax.Array) -> jax.Array:
-    """The next action: random, but it depends on what was seen and earned."""
-    return (noise + (score > 0)) % games.NUM_ACTIONS
+def choose(time: Any, score: Any) -> Any:
+    """The next action, one of five: it depends on what was seen and earned."""
+    return (time + (score > 0)) % games.NUM_ACTIONS
 
 
 def ours(name: str, population: str, batch: int, layout: str) -> Callable[[], None]:
@@ -60,50 +71,49 @@ def ours(name: str, population: str, batch: int, layout: str) -> Callable[[], No
     observe = game.observe_flat if last else jax.vmap(game.observe_flat)
     shape = (game.num_agents, batch) if last else (batch, game.num_agents)
 
-    def advance(carry: Any, key: jax.Array) -> tuple[Any, None]:
-        world, score = carry
-        chance, noise = jax.random.split(key)
-        action = choose(jax.random.randint(noise, shape, 0, games.NUM_ACTIONS), score)
+    def advance(carry: Any, inputs: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
+        world, reward = carry
+        time, key = inputs
+        action = choose(time, observe(world).sum(1 if last else -1) + reward)
         action = jax.nn.one_hot(action, games.NUM_ACTIONS, axis=1 if last else -1)
-        world, outcome = step(jax.random.split(chance, batch), world, action)
-        score = observe(world).sum(1 if last else -1) + outcome.reward + outcome.shaping
-        return (world, score), None
+        world, outcome = step(jax.random.split(key, batch), world, action)
+        return (world, outcome.reward + outcome.shaping), None
 
     @jax.jit
-    def episode(key: jax.Array) -> jax.Array:
+    def episode(key: jax.Array) -> Any:
         start, play = jax.random.split(key)
         worlds = jax.vmap(game.reset, out_axes=axis)(jax.random.split(start, batch))
-        carry = (worlds, jnp.zeros(shape))
-        return jax.lax.scan(advance, carry, jax.random.split(play, EPISODE))[0][1]
+        inputs = (jnp.arange(EPISODE), jax.random.split(play, EPISODE))
+        return jax.lax.scan(advance, (worlds, jnp.zeros(shape)), inputs)[0]
 
     key = jax.random.key(0)
     return lambda: jax.block_until_ready(episode(key))
 
 
 def jaxmarl(population: str, batch: int) -> Callable[[], None]:
-    with contextlib.redirect_stdout(io.StringIO()):
-        from jaxmarl.environments.mpe.simple_tag import SimpleTagMPE
+    from jaxmarl.environments.mpe.simple_tag import SimpleTagMPE
+
+    import epcx.adapters.jaxmarl  # noqa: F401, which keeps JaxMARL from printing
 
     prey, predators = map(int, population.split("-"))
     env = SimpleTagMPE(num_good_agents=prey, num_adversaries=predators)
 
-    def advance(carry: Any, key: jax.Array) -> tuple[Any, None]:
+    def advance(carry: Any, inputs: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
         state, score = carry
-        chance, noise = jax.random.split(key)
-        shape = (len(env.agents), batch)
-        action = choose(jax.random.randint(noise, shape, 0, games.NUM_ACTIONS), score)
+        time, key = inputs
+        action = choose(time, score)
         actions = {agent: action[i] for i, agent in enumerate(env.agents)}
-        keys = jax.random.split(chance, batch)
+        keys = jax.random.split(key, batch)
         observation, state, reward, _, _ = jax.vmap(env.step_env)(keys, state, actions)
         score = jnp.stack([observation[a].sum(-1) + reward[a] for a in env.agents])
         return (state, score), None
 
     @jax.jit
-    def episode(key: jax.Array) -> jax.Array:
+    def episode(key: jax.Array) -> Any:
         start, play = jax.random.split(key)
         _, states = jax.vmap(env.reset)(jax.random.split(start, batch))
-        carry = (states, jnp.zeros((len(env.agents), batch)))
-        return jax.lax.scan(advance, carry, jax.random.split(play, EPISODE))[0][1]
+        inputs = (jnp.arange(EPISODE), jax.random.split(play, EPISODE))
+        return jax.lax.scan(advance, (states, jnp.zeros((len(env.agents), batch))), inputs)[0]
 
     key = jax.random.key(0)
     return lambda: jax.block_until_ready(episode(key))
@@ -127,9 +137,8 @@ def vmas(population: str, batch: int) -> Callable[[], None]:
     def episode() -> None:
         env.reset()
         score = torch.zeros(agents, batch)
-        for _ in range(EPISODE):
-            noise = torch.randint(0, games.NUM_ACTIONS, (agents, batch))
-            action = (noise + (score > 0)) % games.NUM_ACTIONS
+        for step in range(EPISODE):
+            action = choose(step, score)
             observation, reward, _, _ = env.step([row[:, None] for row in action])
             score = torch.stack([o.sum(-1) + r for o, r in zip(observation, reward, strict=True)])
 
@@ -143,17 +152,12 @@ def mpe2(population: str, batch: int) -> Callable[[], None]:
     env = simple_tag_v3.parallel_env(
         num_good=prey, num_adversaries=predators, max_cycles=EPISODE + 1
     )
-    rng = np.random.default_rng(0)
 
     def episode() -> None:
         env.reset(seed=0)
         score = dict.fromkeys(env.agents, 0.0)
-        for _ in range(EPISODE):
-            noise = rng.integers(0, games.NUM_ACTIONS, len(env.agents))
-            actions = {
-                agent: int(noise[i] + (score[agent] > 0)) % games.NUM_ACTIONS
-                for i, agent in enumerate(env.agents)
-            }
+        for step in range(EPISODE):
+            actions = {agent: int(choose(step, score[agent])) for agent in env.agents}
             observation, reward, *_ = env.step(actions)
             score = {agent: observation[agent].sum() + reward[agent] for agent in env.agents}
 
@@ -162,25 +166,35 @@ def mpe2(population: str, batch: int) -> Callable[[], None]:
 
 def measure(populations: list[str], batches: list[int], seconds: float) -> list[Measurement]:
     """Every engine at every population, each at its best batch."""
-    engines: dict[str, tuple[Callable[[str, int], Callable[[], None]], list[int]]] = {
-        "epcx grassland": (lambda p, b: ours("grassland", p, b, "last"), batches),
-        "epcx predator-prey": (lambda p, b: ours("predator-prey", p, b, "last"), batches),
-        "epcx grassland, vmap": (lambda p, b: ours("grassland", p, b, "first"), batches),
-        "jaxmarl simple_tag": (jaxmarl, batches),
-        "vmas simple_tag": (vmas, batches[-1:]),  # the larger the better, and slow
-        "mpe2 simple_tag": (mpe2, [1]),
-    }
+    engines = [
+        Engine("epcx grassland", partial(ours, "grassland", layout="last"), batches),
+        Engine("epcx predator-prey", partial(ours, "predator-prey", layout="last"), batches),
+        Engine("epcx grassland, vmap", partial(ours, "grassland", layout="first"), batches),
+        Engine("jaxmarl simple_tag", jaxmarl, batches),
+        Engine("vmas simple_tag", vmas, [max(batches)], compiled=False),
+        Engine("mpe2 simple_tag", mpe2, [1], compiled=False),
+    ]
     results = []
     for population in populations:
-        for engine, (build, sizes) in engines.items():
-            rates = {
-                batch: best_rate(build(population, batch), batch * EPISODE, seconds)
-                for batch in sizes
-            }
+        for engine in engines:
+            rates = {}
+            for batch in engine.batches:
+                run = engine.build(population, batch)
+                rates[batch] = best_rate(run, batch * EPISODE, seconds, engine.compiled)
             batch = max(rates, key=lambda size: rates[size])
-            results.append(Measurement(engine, population, batch, rates[batch]))
-            print(f"# {population} {engine}: {rates[batch]:,.0f} steps/s", flush=True)
+            results.append(Measurement(engine.name, population, batch, rates[batch]))
+            print(f"{population} {engine.name}: {rates[batch]:,.0f} steps/s", file=sys.stderr)
     return results
+
+
+def table(results: list[Measurement], ratios: dict[str, dict[str, float]]) -> str:
+    lines = [f"{'':24}{'population':>12}{'batch':>8}{'steps/s':>14}{'x best peer':>13}"]
+    for r in results:
+        ratio = ratios[r.population].get(r.engine, "")
+        lines.append(
+            f"{r.engine:24}{r.population:>12}{r.batch:>8}{r.steps_per_second:>14,.0f}{ratio:>13}"
+        )
+    return "\n".join(lines)
 
 
 def main() -> None:
@@ -188,11 +202,9 @@ def main() -> None:
     parser.add_argument("--populations", nargs="+", default=POPULATIONS)
     parser.add_argument("--batches", nargs="+", type=int, default=BATCHES)
     parser.add_argument("--seconds", type=float, default=2.0, help="per engine and batch size")
-    parser.add_argument("--json", action="store_true", help="print JSON only")
+    parser.add_argument("--json", action="store_true", help="JSON instead of a table")
     options = parser.parse_args()
-    out = io.StringIO() if options.json else None
-    with contextlib.redirect_stdout(out) if out else contextlib.nullcontext():
-        results = measure(options.populations, options.batches, options.seconds)
+    results = measure(options.populations, options.batches, options.seconds)
     peers = ("jaxmarl", "vmas", "mpe2")
     ratios = {}
     for population in options.populations:
@@ -210,7 +222,7 @@ def main() -> None:
         ],
         "ratio_to_best_peer": ratios,
     }
-    print(json.dumps(report, indent=2))
+    print(json.dumps(report, indent=2) if options.json else table(results, ratios))
 
 
 if __name__ == "__main__":

@@ -83,13 +83,14 @@ class Replay:
         replay.check_destination(self.out)
         recording = self.load() if self.source.endswith(".json") else self.play()
         replay.write(recording, self.out)
-        print(f"wrote {self.out}: {recording.title}, {recording.steps} steps")
+        what = f"{recording.game} {recording.population}, {recording.steps} steps"
+        print(f"wrote {self.out}: {what}")
 
     def play(self) -> replay.Replay:
         game = games.make(self.source, self.population)
         if not 0 <= self.seed < 2**32:
             raise InputError(f"seed {self.seed} is not a whole number from 0 to {2**32 - 1}")
-        title = self.title or f"{game.name} {game.population}, {self.players} players"
+        title = self.title or f"{self.players} players".capitalize()
         act = PLAYERS[self.players](game)
         return record(game, act, jax.random.key(self.seed), title)
 

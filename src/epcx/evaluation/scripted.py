@@ -50,7 +50,7 @@ def steer(game: Game, world: World, aim: Float[Array, "agents 2"]) -> Float[Arra
     force = wanted / (TIME_STEP * game.per_agent("acceleration")[:, None])
     force = force / jnp.maximum(jnp.abs(force).sum(1, keepdims=True), 1.0)
     x, y = force[:, 0], force[:, 1]
-    idle = 1 - jnp.abs(force).sum(1)
+    idle = jax.nn.relu(1 - jnp.abs(force).sum(1))
     return jnp.stack([idle, *(jax.nn.relu(part) for part in (x, -x, y, -y))], 1)
 
 
@@ -107,7 +107,7 @@ def share_out(game: Game, world: World) -> Float[Array, "collectors 2"]:
     """Everybody to a place of its own: again and again the closest pair of agent and food."""
     squared = squared_distances(world.position, world.food)
 
-    def assign(_: int, state: tuple[Array, Array]) -> tuple[Array, Array]:
+    def assign(_: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
         left, aim = state
         agent, food = jnp.unravel_index(left.argmin(), left.shape)
         found = left[agent, food] < jnp.inf

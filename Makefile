@@ -1,0 +1,55 @@
+# Two commands on a fresh machine with Python 3.11+: `make demo` and `make test`.
+# Each sets up the virtual environment .venv first; the second time there is nothing to set up.
+
+PYTHON ?= python3
+BIN := .venv/bin
+SOURCES := src tests benchmarks
+
+.PHONY: help demo test test-slow lint format bench clean
+
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+demo: .venv/demo  ## play Grassland and write demo/grassland.html
+	@mkdir -p demo
+	@$(BIN)/epcx replay grassland --population 24-16 --seed 4 --out demo/grassland.html
+	@echo "open demo/grassland.html in a browser"
+
+test: .venv/dev .venv/browser  ## run the tests
+	@$(BIN)/python -m pytest -q -n 2 --dist loadfile
+
+test-slow: .venv/dev .venv/browser  ## run the tests that take minutes, too
+	@$(BIN)/python -m pytest -q -n 2 --dist loadfile -m ''
+
+lint: .venv/dev  ## check style and types
+	@$(BIN)/ruff check $(SOURCES)
+	@$(BIN)/ruff format --check $(SOURCES)
+	@$(BIN)/mypy
+
+format: .venv/dev  ## rewrite the sources in the house style
+	@$(BIN)/ruff check --fix $(SOURCES)
+	@$(BIN)/ruff format $(SOURCES)
+
+bench: .venv/bench  ## measure the games beside mpe2, VMAS and JaxMARL
+	@$(BIN)/python -m benchmarks.games
+
+clean:  ## remove what the other targets made
+	rm -rf .venv .cache demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+# constraints.txt is the set of versions that CI has tested; pyproject.toml has lower bounds only.
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "epcx needs Python 3.11 or newer: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@echo "setting up .venv (once, a few minutes)"
+	@$(PYTHON) -m venv .venv
+
+.venv/%: .venv/bin/python pyproject.toml constraints.txt
+	@echo "installing epcx ($*)"
+	@$(BIN)/python -m pip install -q -c constraints.txt -e '.$(if $(filter demo,$*),,[$*])'
+	@touch $@
+
+# The replay page is tested in a real browser.
+.venv/browser: .venv/bin/python
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \
+		command -v google-chrome >/dev/null || sh tools/install-chromium
+	@touch $@
