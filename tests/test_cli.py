@@ -1,6 +1,7 @@
 """The command line: what it shows, and one sentence with exit code 2 for whatever is wrong."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -69,9 +70,15 @@ def test_the_seed_fixes_the_episode(tmp_path):
         (["replay", "chess"], "epcx: unknown game 'chess': the games are grassland, "),
         (["replay", "grassland", "--population", "0-2"], "epcx: population '0-2' is malformed"),
         (["replay", "grassland", "--population", "3"], "has 2 roles (sheep-wolf)"),
-        (["replay", "grassland", "--out", "film.avi"], "use .html, .gif, .png or .json"),
+        (
+            ["replay", "grassland", "--out", "film.avi"],
+            "its name must end with .html, .gif, .png or .json",
+        ),
         (["replay", "grassland", "--out", "no/such/folder/a.html"], "there is no folder"),
         (["replay", "grassland", "--seed", "-1"], "seed -1 is not a whole number"),
+        (["replay", "grassland", "--population", "9" * 5000 + "-1"], "is malformed"),
+        (["replay", "grassland", "--out", "x" * 300 + ".html"], "file name too long"),
+        (["replay", "grassland", "--title", "\x1b[2J"], "title contains control characters"),
         (["replay", "missing.json"], "cannot read the replay missing.json: no such file"),
     ],
 )
@@ -95,11 +102,55 @@ def test_an_unreadable_replay_file(capsys, tmp_path):
     "arguments", [["fly"], ["replay"], ["replay", "grassland", "--players", "gods"], ["games", "x"]]
 )
 def test_unknown_words_end_with_exit_code_2(capsys, arguments):
-    assert fails(capsys, *arguments)
+    message = fails(capsys, *arguments)
+    assert message.startswith("epcx: ")
+    assert "\n" not in message
+
+
+def test_a_recorded_replay_takes_no_options_of_playing(capsys, tmp_path):
+    for option in (["--seed", "3"], ["--players", "random"], ["--population", "3-2"]):
+        message = fails(capsys, "replay", str(tmp_path / "a.json"), *option)
+        assert f"{option[0]} {option[1]} does not go with" in message
+
+
+def test_without_arguments_it_helps(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main([])
+    assert stopped.value.code == 0
+    assert "replay" in capsys.readouterr().out
+
+
+def test_a_narrow_terminal_still_shows_everything(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    main(["games"])
+    shown = capsys.readouterr().out
+    assert "adversarial-battle" in shown
+    assert "24-16" in shown
+
+
+def run_module(*arguments, stdout=subprocess.PIPE, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "epcx", *arguments],
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | environment,
+    )
+
+
+def test_output_that_cannot_be_written_is_said_in_one_sentence():
+    with open("/dev/full", "w") as full:
+        result = run_module("games", stdout=full)
+    assert result.returncode == 1
+    assert result.stderr == "epcx: cannot write the output: no space left on device\n"
+
+
+def test_a_terminal_without_unicode():
+    result = run_module("games", PYTHONIOENCODING="ascii")
+    assert result.returncode == 0
+    assert "grassland" in result.stdout
 
 
 def test_as_a_module():
-    result = subprocess.run(
-        [sys.executable, "-m", "epcx", "--version"], capture_output=True, text=True, check=True
-    )
+    result = run_module("--version")
     assert result.stdout.strip() == f"epcx {epcx.__version__}"

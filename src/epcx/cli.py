@@ -1,135 +1,84 @@
-"""The command `epcx`."""
+"""The entry point of `epcx`: reads the command line, and turns every failure into a sentence."""
 
-import dataclasses
-import json
+import contextlib
+import io
 import os
 import sys
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Literal
+from collections.abc import Sequence
 
-import jax
-import tyro
-from rich.console import Console
-from rich.table import Table
-
-import epcx
-from epcx import games
+from epcx import __version__
 from epcx.errors import InputError
-from epcx.evaluation.scripted import PLAYERS
-from epcx.reports import replay
-from epcx.reports.recording import record
 
 
-@dataclass(frozen=True)
-class Games:
-    """List the games: roles, populations and rules."""
-
-    json: bool = False
-    """Print JSON instead of a table."""
-
-    def run(self) -> None:
-        if self.json:
-            print(json.dumps([describe(game) for game in games.GAMES.values()], indent=2))
-            return
-        table = Table(show_lines=True)
-        for heading in ("game", "roles", "stages"):
-            table.add_column(heading, no_wrap=True)
-        table.add_column("rules")
-        for game in games.GAMES.values():
-            table.add_row(
-                f"[bold]{game.name}[/bold]",
-                "\n".join(f"[{role.colour}]●[/] {role.name}" for role in game.roles),
-                "\n".join(game.stages),
-                "\n".join(f"• {rule}" for rule in game.rules),
-            )
-        Console().print(table)
-
-
-def describe(game: type[games.Game]) -> dict[str, object]:
-    return {
-        "name": game.name,
-        "roles": [role.name for role in game.roles],
-        "populations": list(game.stages),
-        "entity_types": [kind.name for kind in game.entity_types],
-        "horizon": game.horizon,
-        "rules": list(game.rules),
-    }
-
-
-@dataclass(frozen=True)
-class Replay:
-    """Play an episode, or read a recorded one, and write it as something to watch."""
-
-    source: Annotated[str, tyro.conf.Positional]
-    """A game (see `epcx games`), or a replay that was saved as .json."""
-
-    out: Path = Path("replay.html")
-    """The file to write: .html (a page that plays it), .gif, .png (a strip) or .json."""
-
-    population: str | None = None
-    """How many agents each role has, such as 24-16; by default the game's first stage."""
-
-    players: Literal["scripted", "random"] = "scripted"
-    """Who plays."""
-
-    seed: int = 0
-    """Fixes the episode."""
-
-    title: str | None = None
-    """A heading for the page."""
-
-    def run(self) -> None:
-        replay.check_destination(self.out)
-        recording = self.load() if self.source.endswith(".json") else self.play()
-        replay.write(recording, self.out)
-        what = f"{recording.game} {recording.population}, {recording.steps} steps"
-        print(f"wrote {self.out}: {what}")
-
-    def play(self) -> replay.Replay:
-        game = games.make(self.source, self.population)
-        if not 0 <= self.seed < 2**32:
-            raise InputError(f"seed {self.seed} is not a whole number from 0 to {2**32 - 1}")
-        title = self.title or f"{self.players} players".capitalize()
-        act = PLAYERS[self.players](game)
-        return record(game, act, jax.random.key(self.seed), title)
-
-    def load(self) -> replay.Replay:
-        if self.population is not None:
-            raise InputError(
-                f"--population {self.population} does not go with the recorded replay "
-                f"{self.source}: leave it out, or name a game"
-            )
-        recording = replay.load(Path(self.source))
-        return dataclasses.replace(recording, title=self.title) if self.title else recording
-
-
-Command = (
-    Annotated[Games, tyro.conf.subcommand("games")]
-    | Annotated[Replay, tyro.conf.subcommand("replay")]
-)
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the command line; bad input ends with one sentence and exit code 2."""
-    arguments = sys.argv[1:] if arguments is None else arguments
-    if arguments in (["--version"], ["-V"]):
-        print(f"epcx {epcx.__version__}")
-        return
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Bad input ends with one sentence and exit code 2, never with a traceback."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without Unicode gets question marks
     try:
-        command: Games | Replay = tyro.cli(
-            Command,
-            prog="epcx",
-            description="Grow large teams of agents by Evolutionary Population Curriculum.",
-            args=arguments,
-        )
-        command.run()
+        run(arguments)
+        sys.stdout.flush()
     except InputError as error:
-        print(f"epcx: {error}", file=sys.stderr)
-        sys.exit(2)
+        stop(str(error), 2)
     except KeyboardInterrupt:
-        print("epcx: interrupted", file=sys.stderr)
-        sys.exit(130)
+        stop("interrupted", 130)
     except BrokenPipeError:  # the reader of our output has gone, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
         sys.exit(0)
+    except OSError as error:
+        discard_output()
+        stop(f"cannot write the output: {(error.strerror or str(error)).lower()}", 1)
+
+
+def run(arguments: list[str]) -> None:
+    if arguments in (["--version"], ["-V"]):
+        print(f"epcx {__version__}")
+        return
+    # Imported late: JAX takes a second, in which an interrupt should be answered as at any time.
+    import tyro
+
+    from epcx.commands import Command
+
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint):
+            command = tyro.cli(
+                Command,
+                prog="epcx",
+                description="Grow large teams of agents by Evolutionary Population Curriculum.",
+                args=arguments or ["--help"],
+            )
+    except SystemExit as stopped:
+        if stopped.code:
+            raise InputError(sentence(complaint.getvalue())) from None
+        raise
+    command.run()
+
+
+def sentence(box: str) -> str:
+    """The content of the box that tyro draws around an error, on one line."""
+    parts: list[list[str]] = [[]]
+    for line in box.splitlines():
+        text = line.strip("│ ")
+        if text.startswith(("╭", "╰")) or not text:
+            continue
+        if not text.strip("─"):
+            parts.append([])
+        else:
+            parts[-1].append(text)
+    sentences = [" ".join(part) for part in parts if part]
+    rest = ("For full helptext", "Argument helptext")
+    useful = [text for text in sentences if not text.startswith(rest)]
+    return "; ".join(useful or sentences) + " (epcx --help tells more)"
+
+
+def stop(message: str, code: int) -> None:
+    print(f"epcx: {message}", file=sys.stderr)
+    sys.exit(code)
+
+
+def discard_output() -> None:
+    """Keeps Python from failing again when it flushes at exit."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,5 +1,20 @@
 """The one exception that users see as a sentence instead of a traceback."""
 
+import operator
+from typing import Any
+
 
 class InputError(ValueError):
     """Bad input: the message is one sentence that names the value and what is allowed."""
+
+
+def whole_number(name: str, value: Any, low: int, high: int | None = None) -> int:
+    """`value` as an int, if it is a whole number from `low` to `high`."""
+    try:
+        number = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or number < low or (high is not None and number > high):
+        allowed = f"of at least {low}" if high is None else f"from {low} to {high}"
+        raise InputError(f"{name} {value!r} is not a whole number {allowed}")
+    return number

@@ -117,15 +117,26 @@ def test_permuting_the_agents_of_a_role_permutes_the_outcome(case, seed):
 
 
 @pytest.mark.parametrize("name", games.GAMES)
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 3e38])
-def test_an_action_that_is_not_finite_is_flagged_and_poisons_nobody(name, bad):
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("weight", [0, 1])
+def test_an_action_that_is_not_finite_is_flagged_and_poisons_nobody(name, bad, weight):
     game = games.make(name)
     world, actions = situation(game, seed=3)
     harmless, _ = step(game, world, actions.at[0].set(0.0))
-    after, outcome = step(game, world, actions.at[0, 1].set(bad).at[0, 2].set(-abs(bad)))
+    after, outcome = step(game, world, actions.at[0, weight].set(bad))
     np.testing.assert_array_equal(outcome.events.invalid, np.arange(game.num_agents) == 0)
     for ours, expected in zip(jax.tree.leaves(after), jax.tree.leaves(harmless), strict=True):
         np.testing.assert_array_equal(ours, expected)
+
+
+@pytest.mark.parametrize("huge", [1e10, 1e30, 3e38])
+def test_a_huge_action_pushes_to_the_speed_limit(huge):
+    game = games.make("food-collection", 1)
+    world = replace(game.reset(jax.random.key(0)), position=jnp.zeros((1, 2)))
+    actions = jnp.array([[0.0, huge, -huge, 0.0, 0.0]], jnp.float32)
+    after, outcome = step(game, world, actions)
+    np.testing.assert_allclose(after.velocity, [[4.0, 0.0]], rtol=1e-6)
+    assert not outcome.events.invalid.any()
 
 
 def test_soft_actions_pull_along_their_axes():

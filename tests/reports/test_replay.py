@@ -95,7 +95,7 @@ def load_error(path: Path) -> str:
     message = str(caught.value)
     assert str(path) in message
     assert "\n" not in message
-    assert message.endswith(".")
+    assert not message.endswith(".")
     return message
 
 
@@ -237,7 +237,7 @@ def test_counts_and_flags(name: str, value: float, saved: Path) -> None:
 
 @pytest.mark.parametrize("name", ["replay.mp4", "replay", ".html", "replay.json.gz"])
 def test_unknown_extension(name: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"use \.html, \.gif, \.png or \.json"):
+    with pytest.raises(InputError, match=r"must end with \.html, \.gif, \.png or \.json"):
         replay.write(make_replay((1, 1), steps=1), tmp_path / name)
     assert not list(tmp_path.iterdir())
 

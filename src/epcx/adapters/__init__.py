@@ -3,7 +3,7 @@
 from typing import Any
 
 from epcx import games
-from epcx.errors import InputError
+from epcx.errors import InputError, whole_number
 from epcx.games import Game, Population
 
 ACTION_KINDS = ("discrete", "continuous")
@@ -23,6 +23,4 @@ def choose(
         game = games.make(game, population, **options)
     elif population is not None or options:
         raise InputError(f"{game.name} is a ready game: it takes no population and no options")
-    if horizon is not None and not (isinstance(horizon, int) and horizon > 0):
-        raise InputError(f"horizon {horizon!r} is not a whole number of at least 1")
-    return game, game.horizon if horizon is None else horizon
+    return game, game.horizon if horizon is None else whole_number("horizon", horizon, 1)

@@ -93,7 +93,8 @@ class JaxMARLGame(MultiAgentEnv):
         """One step without the reset that `step` adds when `dones["__all__"]`."""
         chosen = jnp.stack([actions[name] for name in self.agents])
         if not self.continuous:
-            chosen = jax.nn.one_hot(chosen, NUM_ACTIONS)
+            known = (chosen >= 0) & (chosen < NUM_ACTIONS) & (chosen == jnp.floor(chosen))
+            chosen = jnp.where(known[:, None], jax.nn.one_hot(chosen, NUM_ACTIONS), jnp.nan)
         world, outcome = self.game.step(key, state.world, chosen)
         out_of_time = world.time >= self.horizon
         done = outcome.done | out_of_time
@@ -104,6 +105,7 @@ class JaxMARLGame(MultiAgentEnv):
             "ate": outcome.events.ate,
             "killed": outcome.events.killed,
             "touched": outcome.events.touched,
+            "invalid": outcome.events.invalid,  # not an action: ignored
             "truncated": out_of_time & ~outcome.done,
         }
         state = GameState(done=done, step=world.time, world=world)

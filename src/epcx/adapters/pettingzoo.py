@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from epcx.adapters import choose
-from epcx.errors import InputError
+from epcx.errors import InputError, whole_number
 from epcx.games import NUM_ACTIONS, Game, Population, World
 
 try:
@@ -86,22 +86,20 @@ class ParallelGame(ParallelEnv[str, np.ndarray, Any]):
         return self.action_spaces[agent]
 
     def reset(
-        self, seed: int | None = None, options: dict[str, Any] | None = None
+        self, seed: Any = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, np.ndarray], dict[str, dict[str, Any]]]:
         """A new episode. A seed fixes it and those that follow; `options` are not used."""
-        if seed is not None and not 0 <= seed <= MAX_SEED:
-            raise InputError(f"seed {seed} is not a whole number from 0 to {MAX_SEED}")
         if seed is None and self._next is None:
             seed = secrets.randbelow(MAX_SEED + 1)
         if seed is not None:
-            self._next = jax.random.key(seed)
+            self._next = jax.random.key(whole_number("seed", seed, 0, MAX_SEED))
         self._next, self._episode, self.world, views = start(self.game, self._next)
         self.agents = list(self.possible_agents)
         observations = dict(zip(self.agents, np.array(views), strict=True))
         return observations, {name: {} for name in self.agents}
 
     def step(
-        self, actions: Mapping[str, Any]
+        self, actions: Any
     ) -> tuple[
         dict[str, np.ndarray],
         dict[str, float],
@@ -136,8 +134,10 @@ class ParallelGame(ParallelEnv[str, np.ndarray, Any]):
         leaves = jax.device_get(jax.tree.leaves(self.world))
         return np.concatenate([leaf.ravel() for leaf in leaves], dtype=np.float32)
 
-    def _weights(self, actions: Mapping[str, Any]) -> Float[np.ndarray, "agents 5"]:
+    def _weights(self, actions: Any) -> Float[np.ndarray, "agents 5"]:
         """The actions as the game takes them; those who left do nothing."""
+        if not isinstance(actions, Mapping):
+            raise InputError(f"actions must map agents to actions, not be {type(actions).__name__}")
         if not self.agents:
             raise InputError("the episode is over or has not begun: call reset")
         for name in actions.keys() - self.agents:
@@ -173,7 +173,10 @@ def read_choice(name: str, action: Any) -> np.ndarray:
 
 def read_weights(name: str, action: Any) -> np.ndarray:
     """The weights [5] of a continuous action."""
-    weights = np.asarray(action)
+    try:
+        weights = np.asarray(action)
+    except ValueError:
+        raise InputError(f"action of {name!r} has rows of different lengths") from None
     if weights.shape != (NUM_ACTIONS,) or weights.dtype.kind not in "fiu":
         raise InputError(
             f"action of {name!r} has shape {weights.shape} and type {weights.dtype}: it takes "

@@ -53,7 +53,7 @@ def make(name: str, population: str | int | Population | None = None, **options:
     Options: `food` (number of pellets), `world_size` (half the side of the square), and
     `obstacles` in predator-prey.
     """
-    if name not in GAMES:
+    if not isinstance(name, str) or name not in GAMES:
         raise InputError(f"unknown game {name!r}: the games are {', '.join(GAMES)}")
     game = GAMES[name]
     allowed = [field.name for field in dataclasses.fields(game) if field.name != "population"]

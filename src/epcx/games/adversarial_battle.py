@@ -1,4 +1,4 @@
-"""Adversarial Battle: two equal teams gather food and kill by pairs."""
+"""Adversarial Battle: two teams gather food and kill by pairs."""
 
 from typing import ClassVar
 

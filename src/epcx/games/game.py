@@ -4,9 +4,11 @@ A game is a subclass of `Game` with its constants and one method, `judge`: who e
 rewarded. Physics, respawning and observations are the same everywhere and live here.
 """
 
+import re
+import reprlib
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -14,13 +16,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from epcx.errors import InputError
+from epcx.errors import InputError, whole_number
 from epcx.games import particle
 
 NUM_ACTIONS = 5  # none, +x, -x, +y, -y
 FOOD = "food"
 OBSTACLES = "obstacles"
 MAX_AGENTS = 10_000
+MAX_THRUST = 1e6  # far beyond any speed limit, and safe to square
+PART = re.compile("0*[1-9][0-9]{0,5}", re.ASCII)
 EMPTY_BORDER = 0.9  # food and obstacles appear within this share of the world
 
 
@@ -30,23 +34,26 @@ class Population:
 
     counts: tuple[int, ...]
 
+    def __post_init__(self) -> None:
+        counts = tuple(whole_number("number of agents", n, 1, MAX_AGENTS) for n in self.counts)
+        object.__setattr__(self, "counts", counts)
+        if not 0 < self.total <= MAX_AGENTS:
+            raise InputError(
+                f"population '{self}' has {self.total} agents: from 1 to {MAX_AGENTS} are allowed"
+            )
+
     @classmethod
     def parse(cls, text: "str | int | Population") -> "Population":
         if isinstance(text, Population):
             return text
         parts = str(text).strip().split("-")
-        if not all(part.isascii() and part.isdigit() and int(part) > 0 for part in parts):
+        if not all(PART.fullmatch(part) for part in parts):
+            shown = reprlib.repr(str(text))
             raise InputError(
-                f"population {str(text)!r} is malformed: write one whole number of at least 1 per "
+                f"population {shown} is malformed: write one whole number of at least 1 per "
                 "role, joined by '-', such as 3-2"
             )
-        population = cls(tuple(int(part) for part in parts))
-        if population.total > MAX_AGENTS:
-            raise InputError(
-                f"population {str(text)!r} has {population.total} agents: at most {MAX_AGENTS} "
-                "are allowed"
-            )
-        return population
+        return cls(tuple(int(part) for part in parts))
 
     @property
     def total(self) -> int:
@@ -164,6 +171,7 @@ class Game:
     horizon: ClassVar[int] = 25
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "population", Population.parse(self.population))
         roles = "-".join(role.name for role in self.roles)
         if len(self.population.counts) != len(self.roles):
             raise InputError(
@@ -171,10 +179,10 @@ class Game:
                 f"{len(self.roles)} role{'s' * (len(self.roles) > 1)} ({roles}): write it like "
                 f"{self.stages[0]}"
             )
-        if self.food is not None and not 0 <= self.food <= MAX_AGENTS:
-            raise InputError(f"food {self.food} is not a whole number from 0 to {MAX_AGENTS}")
-        if not 0 < self.world_size < np.inf:
-            raise InputError(f"world_size {self.world_size} is not a positive number")
+        if self.food is not None:
+            whole_number("food", self.food, 0, MAX_AGENTS)
+        if not isinstance(self.world_size, int | float) or not 0 < self.world_size < np.inf:
+            raise InputError(f"world_size {self.world_size!r} is not a positive number")
 
     # Who is who
 
@@ -189,6 +197,10 @@ class Game:
     @property
     def default_food(self) -> int:
         raise NotImplementedError
+
+    @property
+    def num_obstacles(self) -> int:
+        return 0
 
     @cached_property
     def members(self) -> dict[str, slice]:
@@ -227,7 +239,7 @@ class Game:
         n = self.num_agents
         return World(
             position=self.scatter(agents, n, 1.0),
-            velocity=jnp.zeros((n, 2)),
+            velocity=jnp.zeros((n, 2), jnp.float32),
             alive=jnp.ones(n, bool),
             food=self.scatter(food, self.num_food),
             time=jnp.zeros((), jnp.int32),
@@ -236,27 +248,46 @@ class Game:
     def scatter(self, key: Array, n: int, share: float = EMPTY_BORDER) -> Float[Array, "n 2"]:
         """Places drawn uniformly from a share of the world."""
         reach = share * self.world_size
-        return jax.random.uniform(key, (n, 2), minval=-reach, maxval=reach)
+        return jax.random.uniform(key, (n, 2), jnp.float32, minval=-reach, maxval=reach)
 
-    def step(self, key: Array, world: World, actions: Float[Array, "..."]) -> tuple[World, Outcome]:
+    def step(self, key: Array, world: World, actions: Any) -> tuple[World, Outcome]:
         """Plays one step. Actions [N, 5] are weights of none, +x, -x, +y, -y, used as they are.
 
         With batch axes at the end of world and actions, `key` has one key per world.
         """
-        batch = world.time.shape
-        expected = (self.num_agents, NUM_ACTIONS, *batch)
-        if jnp.shape(actions) != expected:
-            raise InputError(
-                f"actions of shape {jnp.shape(actions)} do not fit {self.name} {self.population}: "
-                f"it takes {expected}, for each agent the weights of none, +x, -x, +y and -y"
-            )
+        actions = self._checked(key, world, actions)
         arrivals = world.food
         if self.food_respawns:
             scatter = partial(self.scatter, n=self.num_food)
-            for _ in batch:
+            for _ in world.time.shape:
                 scatter = jax.vmap(scatter, out_axes=-1)
             arrivals = scatter(key)
-        return self._batched_transition(world, jnp.asarray(actions, jnp.float32), arrivals)
+        return self._batched_transition(world, actions, arrivals)
+
+    def _checked(self, key: Array, world: World, actions: Any) -> Float[Array, "..."]:
+        """The actions as numbers, if they, the world and the keys fit the game and each other."""
+        batch, n = jnp.shape(world.time), self.num_agents
+        here = f"{self.name} {self.population}"
+        fits = jnp.shape(world.position) == jnp.shape(world.velocity) == (n, 2, *batch)
+        fits &= jnp.shape(world.alive) == (n, *batch) and world.alive.dtype == bool
+        for places, number in ((world.food, self.num_food), (world.obstacles, self.num_obstacles)):
+            fits &= number == 0 if places is None else places.shape == (number, 2, *batch)
+        if not fits:
+            raise InputError(f"this world does not fit {here}: use one that its reset or step gave")
+        typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+        if (key.shape if typed else key.shape[:-1]) != batch:
+            raise InputError(f"{here} needs one key per world, for worlds of shape {batch}")
+        expected = (n, NUM_ACTIONS, *batch)
+        try:
+            numbers = jnp.asarray(actions)
+        except (TypeError, ValueError):
+            raise InputError(f"actions of {here} must be numbers of shape {expected}") from None
+        if numbers.shape != expected or jnp.issubdtype(numbers.dtype, jnp.complexfloating):
+            raise InputError(
+                f"actions of shape {numbers.shape} and type {numbers.dtype} do not fit {here}: it "
+                f"takes real numbers {expected}, for each agent the weights of none, +x, -x, +y, -y"
+            )
+        return numbers.astype(jnp.float32)
 
     @cached_property
     def _batched_transition(self):  # type: ignore[no-untyped-def]
@@ -265,8 +296,9 @@ class Game:
     def _transition(self, world: World, actions: Array, arrivals: Array) -> tuple[World, Outcome]:
         thrust = jnp.stack([actions[:, 1] - actions[:, 2], actions[:, 3] - actions[:, 4]], 1)
         thrust = thrust * particle.expand(self.per_agent("acceleration"), thrust)
-        valid = jnp.isfinite(thrust).all(1)
-        position, velocity = self.move(world, jnp.where(valid[:, None], thrust, 0.0))
+        valid = jnp.isfinite(actions).all(1)
+        thrust = jnp.clip(jnp.where(valid[:, None], thrust, 0.0), -MAX_THRUST, MAX_THRUST)
+        position, velocity = self.move(world, thrust)
         verdict = self.judge(world, position)
         alive = world.alive & ~verdict.died
         food = world.food
@@ -281,7 +313,8 @@ class Game:
             invalid=~valid,
         )
         after = World(position, velocity, alive, food, world.time + 1, world.obstacles)
-        return after, Outcome(verdict.reward, verdict.shaping, self.finished(alive), events)
+        reward, shaping = (x.astype(jnp.float32) for x in (verdict.reward, verdict.shaping))
+        return after, Outcome(reward, shaping, self.finished(alive), events)
 
     def move(self, world: World, thrust: Array) -> tuple[Array, Array]:
         """Positions and velocities after the step. The dead stay, but still push."""

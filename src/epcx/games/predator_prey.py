@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from epcx.errors import InputError
+from epcx.errors import InputError, whole_number
 from epcx.games import particle
 from epcx.games.game import (
     MAX_AGENTS,
@@ -53,18 +53,19 @@ class PredatorPrey(Game):
         super().__post_init__()
         if self.num_food:
             raise InputError(f"food {self.food} does not fit predator-prey, which has none")
-        if not 0 <= self.obstacles <= MAX_AGENTS:
-            raise InputError(
-                f"obstacles {self.obstacles} is not a whole number from 0 to {MAX_AGENTS}"
-            )
+        whole_number("obstacles", self.obstacles, 0, MAX_AGENTS)
 
     @property
     def default_food(self) -> int:
         return 0
 
+    @property
+    def num_obstacles(self) -> int:
+        return self.obstacles
+
     def reset(self, key: Array) -> World:
         agents, obstacles = jax.random.split(key)
-        return replace(super().reset(agents), obstacles=self.scatter(obstacles, self.obstacles))
+        return replace(super().reset(agents), obstacles=self.scatter(obstacles, self.num_obstacles))
 
     def move(self, world: World, thrust: Array) -> tuple[Array, Array]:
         """As mpe2: positions follow the old velocities, and nothing keeps anybody inside."""

@@ -8,6 +8,7 @@ import os
 import re
 import reprlib
 import secrets
+import unicodedata
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from importlib import resources
@@ -21,6 +22,7 @@ from epcx.errors import InputError
 FORMAT = "epcx-replay"
 VERSION = 1
 DECIMALS = 4
+MOST_AWAY = 1e6  # times the world's size: what nobody reaches
 
 # Field: kind ("f" float, "i" count, "b" bool) and axes: T frames, N agents, F food, O obstacles.
 ARRAYS = {
@@ -94,11 +96,20 @@ class Replay:
     def __post_init__(self) -> None:
         for name in ("game", "population", "title", "food_name"):
             _check_text(name, getattr(self, name))
-        _check_size("world_size", self.world_size, positive=True)
-        _check_size("food_size", self.food_size)
-        _check_size("obstacle_size", self.obstacle_size)
         if not self.roles:
             raise InputError("roles must name at least one role")
+        counts = "-".join(str(role.count) for role in self.roles)
+        if self.population != counts:
+            raise InputError(f"population {self.population} differs from the roles' {counts}")
+        _check_size("world_size", self.world_size, positive=True)
+        if not 1e-3 <= self.world_size <= 1e6:
+            raise InputError(f"world_size must be from 0.001 to 1000000, not {self.world_size}")
+        sizes = {f"size of role {role.name}": role.size for role in self.roles}
+        sizes |= {"food_size": self.food_size, "obstacle_size": self.obstacle_size}
+        for name, size in sizes.items():
+            _check_size(name, size)
+            if size > self.world_size:
+                raise InputError(f"{name} {size} is more than world_size {self.world_size}")
 
         arrays = {
             name: _to_array(name, getattr(self, name), kind) for name, (kind, _) in ARRAYS.items()
@@ -118,6 +129,8 @@ class Replay:
             array = arrays[name]
             if array.size == 0 and 0 in shape:  # JSON cannot tell [0] from [0, 2]
                 array = array.reshape(shape)
+            if array.size and np.abs(array).max() > MOST_AWAY * max(self.world_size, 1):
+                raise InputError(f"{name} holds a number that is far too large")
             if array.shape != shape:
                 raise InputError(f"{name} must have shape {list(shape)}, not {list(array.shape)}")
             object.__setattr__(self, name, array)
@@ -138,6 +151,8 @@ def _check_text(name: str, value: str) -> None:
         value.encode()
     except UnicodeEncodeError:
         raise InputError(f"{name} contains characters that are not valid Unicode") from None
+    if any(unicodedata.category(character) == "Cc" for character in value):
+        raise InputError(f"{name} contains control characters")
 
 
 def _check_size(name: str, value: float, *, positive: bool = False) -> None:
@@ -224,9 +239,13 @@ def _get(mapping: object, name: str, where: str = "") -> Any:
 def load(path: str | Path) -> Replay:
     """Reads a replay that `save` wrote; every fault of the file is one `InputError`."""
     try:
+        if Path(path).exists() and not Path(path).is_file():
+            raise InputError(f"cannot read the replay {path}: it is not a file")
         payload = json.loads(Path(path).read_bytes())
     except OSError as error:
         raise InputError(f"cannot read the replay {path}: {_reason(error)}") from None
+    except InputError:
+        raise
     except (ValueError, RecursionError):
         raise InputError(f"{path} is not a replay: it is not valid JSON") from None
     try:
@@ -251,11 +270,16 @@ def check_destination(path: Path) -> None:
     """Refuses what `write` could not write, before anybody has waited for the replay."""
     if path.suffix.lower() not in WRITERS:
         *most, last = WRITERS
-        raise InputError(f"cannot write the replay {path}: use {', '.join(most)} or {last}")
-    if not path.parent.is_dir():
-        raise InputError(f"cannot write the replay {path}: there is no folder {path.parent}")
-    if path.is_dir():
-        raise InputError(f"cannot write the replay {path}: it is a folder")
+        raise InputError(
+            f"cannot write the replay '{path}': its name must end with {', '.join(most)} or {last}"
+        )
+    try:
+        if not path.parent.is_dir():
+            raise InputError(f"cannot write the replay {path}: there is no folder {path.parent}")
+        if path.is_dir():
+            raise InputError(f"cannot write the replay {path}: it is a folder")
+    except OSError as error:
+        raise InputError(f"cannot write the replay {path}: {_reason(error)}") from None
 
 
 def player_assets() -> tuple[str, str]:
@@ -309,6 +333,7 @@ WRITERS: dict[str, Callable[[Replay], bytes]] = {
 
 def _write_bytes(path: Path, content: bytes) -> None:
     """All or nothing: a reader sees the old file or the new one, never a part."""
+    path = Path(os.path.realpath(path))  # a link stays a link
     temporary = path.parent / f".{secrets.token_hex(6)}.tmp"
     try:
         temporary.write_bytes(content)
