@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from benchmarks.machine import describe
-from epcx import games
+from epcx import InputError, games
 
 POPULATIONS = ("3-2", "24-16")
 BATCHES = (64, 256, 1024, 4096)
@@ -164,8 +164,10 @@ def mpe2(population: str, batch: int) -> Callable[[], None]:
     return episode
 
 
-def measure(populations: list[str], batches: list[int], seconds: float) -> list[Measurement]:
-    """Every engine at every population, each at its best batch."""
+def measure(
+    populations: list[str], batches: list[int], seconds: float, only: str
+) -> list[Measurement]:
+    """Every engine whose name starts with `only`, at every population, each at its best batch."""
     engines = [
         Engine("epcx grassland", partial(ours, "grassland", layout="last"), batches),
         Engine("epcx predator-prey", partial(ours, "predator-prey", layout="last"), batches),
@@ -177,6 +179,8 @@ def measure(populations: list[str], batches: list[int], seconds: float) -> list[
     results = []
     for population in populations:
         for engine in engines:
+            if not engine.name.startswith(only):
+                continue
             rates = {}
             for batch in engine.batches:
                 run = engine.build(population, batch)
@@ -202,18 +206,24 @@ def main() -> None:
     parser.add_argument("--populations", nargs="+", default=POPULATIONS)
     parser.add_argument("--batches", nargs="+", type=int, default=BATCHES)
     parser.add_argument("--seconds", type=float, default=2.0, help="per engine and batch size")
+    parser.add_argument("--only", default="", help="engines whose names start so, such as epcx")
     parser.add_argument("--json", action="store_true", help="JSON instead of a table")
     options = parser.parse_args()
-    results = measure(options.populations, options.batches, options.seconds)
+    try:
+        results = measure(options.populations, options.batches, options.seconds, options.only)
+    except InputError as error:
+        sys.exit(f"benchmarks.games: {error}")
+    except ImportError as error:
+        sys.exit(f'{error}: pip install "epcx[bench]", or measure --only epcx')
     peers = ("jaxmarl", "vmas", "mpe2")
     ratios = {}
     for population in options.populations:
         rates = {r.engine: r.steps_per_second for r in results if r.population == population}
-        best_peer = max(rate for engine, rate in rates.items() if engine.startswith(peers))
+        theirs = [rate for engine, rate in rates.items() if engine.startswith(peers)]
         ratios[population] = {
-            engine: round(rate / best_peer, 2)
+            engine: round(rate / max(theirs), 2)
             for engine, rate in rates.items()
-            if engine.startswith("epcx")
+            if theirs and engine.startswith("epcx")
         }
     report = {
         "machine": describe(),

@@ -107,6 +107,15 @@ def test_one_key_per_world(name):
             game.step(keys, worlds, jnp.zeros((n, 5, 4)))
 
 
+def test_worlds_of_numpy_arrays_work():
+    game = games.make("grassland", "3-2")
+    world, actions = game.reset(jax.random.key(0)), np.ones((5, 5))
+    arrays = jax.tree.map(lambda x: np.asarray(x), world)
+    ours, _ = game.step(jax.random.key(1), arrays, actions)
+    expected, _ = game.step(jax.random.key(1), world, jnp.asarray(actions))
+    np.testing.assert_array_equal(ours.position, expected.position)
+
+
 def test_old_style_keys_work():
     game = games.make("grassland", "3-2")
     world = game.reset(jax.random.PRNGKey(0))

@@ -255,6 +255,7 @@ class Game:
 
         With batch axes at the end of world and actions, `key` has one key per world.
         """
+        world = jax.tree.map(jnp.asarray, world)  # NumPy's arrays are welcome
         actions = self._checked(key, world, actions)
         arrivals = world.food
         if self.food_respawns:
@@ -266,10 +267,10 @@ class Game:
 
     def _checked(self, key: Array, world: World, actions: Any) -> Float[Array, "..."]:
         """The actions as numbers, if they, the world and the keys fit the game and each other."""
-        batch, n = jnp.shape(world.time), self.num_agents
+        batch, n = world.time.shape, self.num_agents
         here = f"{self.name} {self.population}"
-        fits = jnp.shape(world.position) == jnp.shape(world.velocity) == (n, 2, *batch)
-        fits &= jnp.shape(world.alive) == (n, *batch) and world.alive.dtype == bool
+        fits = world.position.shape == world.velocity.shape == (n, 2, *batch)
+        fits &= world.alive.shape == (n, *batch) and world.alive.dtype == bool
         for places, number in ((world.food, self.num_food), (world.obstacles, self.num_obstacles)):
             fits &= number == 0 if places is None else places.shape == (number, 2, *batch)
         if not fits:
