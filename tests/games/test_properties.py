@@ -16,17 +16,21 @@ from epcx.games import World
 POPULATIONS = {1: ("1", "5"), 2: ("1-1", "4-2", "2-3")}
 
 
-@st.composite
-def situations(draw, names=tuple(games.GAMES)):
-    """A game, a crowded world in which some are dead, and actions."""
-    name = draw(st.sampled_from(names))
-    population = draw(st.sampled_from(POPULATIONS[len(games.GAMES[name].roles)]))
+def cases(names=tuple(games.GAMES)):
+    """Strategies for `unpack`: a game and population, a seed, and how crowded the world is."""
+    pairs = [(name, p) for name in names for p in POPULATIONS[len(games.GAMES[name].roles)]]
+    return st.tuples(st.sampled_from(pairs), st.integers(0, 2**31 - 1), st.sampled_from([0.2, 1.0]))
+
+
+def unpack(case):
+    """A game, a world and actions."""
+    (name, population), seed, spread = case
     game = games.make(name, population)
-    seed = draw(st.integers(0, 2**31 - 1))
-    return game, *situation(game, seed, spread=draw(st.sampled_from([0.2, 1.0])))
+    return game, *situation(game, seed, spread)
 
 
 def situation(game, seed, spread=1.0):
+    """A world in which some are dead, packed into `spread`, and actions."""
     rng = np.random.default_rng(seed)
     n = game.num_agents
     world = replace(
@@ -54,18 +58,18 @@ few = settings(max_examples=40, deadline=None, derandomize=True)
 
 
 @few
-@given(situations(names=("grassland", "adversarial-battle", "food-collection")))
+@given(cases(names=("grassland", "adversarial-battle", "food-collection")))
 def test_nobody_leaves_the_world(case):
-    game, world, actions = case
+    game, world, actions = unpack(case)
     after, _ = step(game, world, 10 * actions)
     assert (np.abs(after.position) <= game.world_size).all()
     assert (np.abs(after.food) <= 0.9 * game.world_size).all()
 
 
 @few
-@given(situations())
+@given(cases())
 def test_the_dead_do_not_move_or_score_and_stay_dead(case):
-    game, world, actions = case
+    game, world, actions = unpack(case)
     after, outcome = step(game, world, actions)
     dead = ~np.asarray(world.alive)
     np.testing.assert_array_equal(after.position[dead], np.asarray(world.position)[dead])
@@ -80,9 +84,9 @@ def test_the_dead_do_not_move_or_score_and_stay_dead(case):
 
 
 @few
-@given(situations())
+@given(cases())
 def test_everything_stays_finite_and_time_advances(case):
-    game, world, actions = case
+    game, world, actions = unpack(case)
     after, outcome = step(game, world, actions)
     for leaf in jax.tree.leaves((after, outcome)):
         assert np.isfinite(leaf).all()
@@ -90,12 +94,12 @@ def test_everything_stays_finite_and_time_advances(case):
 
 
 @few
-@given(situations(), st.integers(0, 99))
-def test_permuting_the_agents_of_a_role_permutes_the_outcome(case, seed):
-    game, world, actions = case
+@given(cases(), st.integers(0, 99))
+def test_permuting_the_agents_of_a_role_permutes_the_outcome(case, shuffle):
+    game, world, actions = unpack(case)
     order = np.arange(game.num_agents)
     for members in game.members.values():
-        order[members] = np.random.default_rng(seed).permutation(order[members])
+        order[members] = np.random.default_rng(shuffle).permutation(order[members])
     permuted = World(
         world.position[order],
         world.velocity[order],

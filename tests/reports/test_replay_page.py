@@ -1,5 +1,6 @@
 """The replay page, driven in a real browser."""
 
+import dataclasses
 import json
 import re
 import shutil
@@ -14,6 +15,7 @@ from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from epcx.reports import replay
 from epcx.reports.replay import Replay, ReplayRole
+from tests.reports import test_replay
 
 ARGUMENTS = [
     "--headless",
@@ -30,31 +32,18 @@ Open = Callable[..., Page]
 
 def make_replay(**changes: Any) -> Replay:
     """Six sheep and four wolves on a random walk; one sheep dies and one eats at step 5."""
-    rng = np.random.default_rng(3)
-    agents, food = 10, 4
-    walk = rng.normal(0, 0.06, (STEPS + 1, agents, 2)).cumsum(0) + rng.uniform(-1, 1, (agents, 2))
-    died = np.zeros((STEPS + 1, agents), bool)
-    killed, ate = np.zeros((2, STEPS + 1, agents), int)
+    base = test_replay.make_replay((6, 4), steps=STEPS)
+    died = np.zeros_like(base.died)
+    killed, ate = np.zeros_like(base.killed), np.zeros_like(base.ate)
     died[5, 0] = True
     killed[5, 6] = ate[5, 1] = 1
-    pellets = np.repeat(rng.uniform(-0.9, 0.9, (1, food, 2)), STEPS + 1, 0)
-    pellets[5:, 0] = 0.5
-    occupied = np.zeros((STEPS + 1, food), bool)
+    food = np.repeat(base.food[:1], STEPS + 1, 0)
+    food[5:, 0] = 0.5
+    occupied = np.zeros_like(base.occupied)
     occupied[5, 0] = True
-    fields: dict[str, Any] = {
-        "game": "grassland",
-        "population": "6-4",
-        "title": "Sheep and wolves",
-        "roles": (ReplayRole("sheep", "#4f8fd9", 0.05, 6), ReplayRole("wolf", "#d9534a", 0.075, 4)),
-        "world_size": 1.0,
-        "walls": True,
-        "food_name": "grass",
-        "food_size": 0.03,
-        "obstacle_size": 0.0,
-        "position": np.clip(walk, -1, 1),
+    happened = {
         "alive": ~np.logical_or.accumulate(died, 0),
-        "food": pellets,
-        "obstacles": np.zeros((0, 2)),
+        "food": food,
         "reward": 5.0 * killed - 5.0 * died + 2.0 * ate,
         "ate": ate,
         "killed": killed,
@@ -62,7 +51,7 @@ def make_replay(**changes: Any) -> Replay:
         "touched": killed,
         "occupied": occupied,
     }
-    return Replay(**(fields | changes))
+    return dataclasses.replace(base, **(happened | changes))
 
 
 def collection() -> Replay:

@@ -149,7 +149,7 @@ class Game:
     """The rules of a world, as pure functions.
 
     Everything is written for one world, and callers vmap. `step` and the observations also take
-    many worlds at once, with the batch axes at the end of every array: the fastest layout.
+    many worlds at once, with the batch axes at the end of every array: fastest on a CPU.
     `food` is the number of pellets (by default the game's own), `world_size` half the side of
     the square that the agents live in.
     """
