@@ -6,12 +6,13 @@ from typing import Any
 from epcx.errors import InputError
 from epcx.games.adversarial_battle import AdversarialBattle
 from epcx.games.food_collection import FoodCollection
-from epcx.games.game import (
-    NUM_ACTIONS,
+from epcx.games.game import NUM_ACTIONS, Game
+from epcx.games.grassland import Grassland
+from epcx.games.predator_prey import PredatorPrey
+from epcx.games.world import (
     Entities,
     EntityType,
     Events,
-    Game,
     Observation,
     Outcome,
     Population,
@@ -19,8 +20,6 @@ from epcx.games.game import (
     Verdict,
     World,
 )
-from epcx.games.grassland import Grassland
-from epcx.games.predator_prey import PredatorPrey
 
 GAMES: dict[str, type[Game]] = {
     game.name: game for game in (Grassland, AdversarialBattle, FoodCollection, PredatorPrey)

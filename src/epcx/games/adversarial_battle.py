@@ -5,8 +5,9 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from epcx.games.game import FOOD, EntityType, Game, Role, Verdict, World
+from epcx.games.game import Game
 from epcx.games.particle import count, nearest, squared_distances
+from epcx.games.world import FOOD, EntityType, Role, Verdict, World
 
 FOOD_REWARD = 1.0
 KILL_REWARD = 6.0

@@ -5,8 +5,9 @@ import numpy as np
 from jaxtyping import Array
 
 from epcx.errors import InputError
-from epcx.games.game import FOOD, EntityType, Game, Role, Verdict, World
+from epcx.games.game import Game
 from epcx.games.particle import count, expand, nearest, squared_distances
+from epcx.games.world import FOOD, EntityType, Role, Verdict, World
 
 FOOD_REWARD = 6.0  # for all places together, when there are as many as agents
 COLLISION_PENALTY = 3.0

@@ -1,147 +1,37 @@
-"""The contract of all games: what a world is, what a step returns, what agents see.
+"""The contract of all games: how worlds start, step and look.
 
 A game is a subclass of `Game` with its constants and one method, `judge`: who eats, dies and is
 rewarded. Physics, respawning and observations are the same everywhere and live here.
 """
 
-import re
-import reprlib
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float
 
 from epcx.errors import InputError, whole_number
 from epcx.games import particle
+from epcx.games.world import (
+    FOOD,
+    MAX_AGENTS,
+    Entities,
+    EntityType,
+    Events,
+    Observation,
+    Outcome,
+    Population,
+    Role,
+    Verdict,
+    World,
+)
 
 NUM_ACTIONS = 5  # none, +x, -x, +y, -y
-FOOD = "food"
-OBSTACLES = "obstacles"
-MAX_AGENTS = 10_000
 MAX_THRUST = 1e6  # far beyond any speed limit, and safe to square
-PART = re.compile("0*[1-9][0-9]{0,5}", re.ASCII)
 EMPTY_BORDER = 0.9  # food and obstacles appear within this share of the world
-
-
-@dataclass(frozen=True)
-class Population:
-    """How many agents each role has; written `3-2`, or `6` for one role."""
-
-    counts: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        counts = tuple(whole_number("number of agents", n, 1, MAX_AGENTS) for n in self.counts)
-        object.__setattr__(self, "counts", counts)
-        if not 0 < self.total <= MAX_AGENTS:
-            raise InputError(
-                f"population '{self}' has {self.total} agents: from 1 to {MAX_AGENTS} are allowed"
-            )
-
-    @classmethod
-    def parse(cls, text: "str | int | Population") -> "Population":
-        if isinstance(text, Population):
-            return text
-        parts = str(text).strip().split("-")
-        if not all(PART.fullmatch(part) for part in parts):
-            shown = reprlib.repr(str(text))
-            raise InputError(
-                f"population {shown} is malformed: write one whole number of at least 1 per "
-                "role, joined by '-', such as 3-2"
-            )
-        return cls(tuple(int(part) for part in parts))
-
-    @property
-    def total(self) -> int:
-        return sum(self.counts)
-
-    def __str__(self) -> str:
-        return "-".join(map(str, self.counts))
-
-
-@dataclass(frozen=True)
-class Role:
-    """A kind of agent: its body and the colour it is drawn in."""
-
-    name: str
-    size: float
-    acceleration: float
-    max_speed: float
-    colour: str
-
-
-@dataclass(frozen=True)
-class EntityType:
-    """A set of entities that an agent sees, encoded alike.
-
-    `shows` names, for each observing role in order, the role whose members are seen; or it is
-    FOOD or OBSTACLES for all.
-    """
-
-    name: str
-    shows: tuple[str, ...] | str
-    with_velocity: bool = True
-
-
-class World(eqx.Module):
-    """The full state of one running episode: agents N, food F, obstacles O."""
-
-    position: Float[Array, "..."]  # [N, 2]
-    velocity: Float[Array, "..."]  # [N, 2]
-    alive: Bool[Array, "..."]  # [N]
-    food: Float[Array, "..."]  # [F, 2]
-    time: Int[Array, "..."]  # [], the steps played so far
-    obstacles: Float[Array, "..."] | None = None  # [O, 2], in predator-prey
-
-
-class Events(eqx.Module):
-    """What happened in a step, so that statistics need no second copy of the rules."""
-
-    ate: Int[Array, "..."]  # [N], pellets touched
-    killed: Int[Array, "..."]  # [N], deaths that the agent had a part in
-    died: Bool[Array, "..."]  # [N]
-    touched: Int[Array, "..."]  # [N], agents whose contact counts in the rules
-    occupied: Bool[Array, "..."]  # [F], touched by somebody who may
-    invalid: Bool[Array, "..."]  # [N], the action was not finite, and was ignored
-
-
-class Outcome(eqx.Module):
-    """What a step gives: task reward and shaping are kept apart."""
-
-    reward: Float[Array, "..."]  # [N]
-    shaping: Float[Array, "..."]  # [N]
-    done: Bool[Array, "..."]  # [N], nothing to come concerns the agent; not the time limit
-    events: Events
-
-
-class Entities(NamedTuple):
-    """One set per agent: features (relative position, velocity) and who is there to be seen."""
-
-    features: Float[Array, "..."]  # [N, slots, 2 or 4]
-    mask: Bool[Array, "..."]  # [N, slots]
-
-
-class Observation(eqx.Module):
-    """What every agent sees: itself (velocity, position, alive) and one set per entity type."""
-
-    own: Float[Array, "..."]  # [N, 5]
-    entities: dict[str, Entities]
-
-
-class Verdict(NamedTuple):
-    """What `judge` decides. Axes: agents (and food for `occupied`), then any batch."""
-
-    reward: Array
-    shaping: Array
-    died: Array
-    ate: Array
-    killed: Array
-    touched: Array
-    occupied: Array
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,9 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from epcx.games.game import FOOD, EntityType, Game, Role, Verdict, World
+from epcx.games.game import Game
 from epcx.games.particle import count, nearest, squared_distances
+from epcx.games.world import FOOD, EntityType, Role, Verdict, World
 
 GRAZE_REWARD = 2.0
 CATCH_REWARD = 5.0

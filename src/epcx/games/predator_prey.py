@@ -9,18 +9,9 @@ from jaxtyping import Array, Float
 
 from epcx.errors import InputError, whole_number
 from epcx.games import particle
-from epcx.games.game import (
-    MAX_AGENTS,
-    OBSTACLES,
-    EntityType,
-    Game,
-    Role,
-    Verdict,
-    World,
-    flatten,
-    others,
-)
+from epcx.games.game import Game, flatten, others
 from epcx.games.particle import count, squared_distances
+from epcx.games.world import MAX_AGENTS, OBSTACLES, EntityType, Role, Verdict, World
 
 TAG_REWARD = 10.0
 
