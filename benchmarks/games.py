@@ -8,6 +8,7 @@ of several batch sizes (VMAS, whose steps take a second each, the largest). Peer
 """
 
 import argparse
+import importlib
 import json
 import sys
 import time
@@ -91,9 +92,8 @@ def ours(name: str, population: str, batch: int, layout: str) -> Callable[[], No
 
 
 def jaxmarl(population: str, batch: int) -> Callable[[], None]:
+    importlib.import_module("epcx.adapters.jaxmarl")  # first: it keeps JaxMARL from printing
     from jaxmarl.environments.mpe.simple_tag import SimpleTagMPE
-
-    import epcx.adapters.jaxmarl  # noqa: F401, which keeps JaxMARL from printing
 
     prey, predators = map(int, population.split("-"))
     env = SimpleTagMPE(num_good_agents=prey, num_adversaries=predators)

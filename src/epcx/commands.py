@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from epcx import games
-from epcx.errors import InputError, whole_number
+from epcx.errors import MAX_SEED, InputError, whole_number
 from epcx.evaluation.scripted import PLAYERS
 from epcx.reports import replay
 from epcx.reports.recording import record
@@ -32,26 +32,21 @@ class Games:
             print(json.dumps([describe(game) for game in games.GAMES.values()], indent=2))
             return
         console = Console(highlight=False)
-        if console.width < NARROW:
-            for game in games.GAMES.values():
-                console.print(f"[bold]{game.name}[/bold]: {' '.join(game.stages)}")
-                for role in game.roles:
-                    console.print(f"[{role.colour}]●[/] {role.name}")
-                for rule in game.rules:
-                    console.print(f"• {rule}")
-            return
+        narrow = console.width < NARROW
         table = Table(show_lines=True)
         for heading in ("game", "roles", "stages"):
             table.add_column(heading, no_wrap=True)
         table.add_column("rules")
         for game in games.GAMES.values():
-            table.add_row(
-                f"[bold]{game.name}[/bold]",
-                "\n".join(f"[{role.colour}]●[/] {role.name}" for role in game.roles),
-                "\n".join(game.stages),
-                "\n".join(f"• {rule}" for rule in game.rules),
-            )
-        console.print(table)
+            name = f"[bold]{game.name}[/bold]"
+            roles = "\n".join(f"[{role.colour}]●[/] {role.name}" for role in game.roles)
+            rules = "\n".join(f"• {rule}" for rule in game.rules)
+            if narrow:
+                console.print(f"{name}: {' '.join(game.stages)}", roles, rules, sep="\n")
+            else:
+                table.add_row(name, roles, "\n".join(game.stages), rules)
+        if not narrow:
+            console.print(table)
 
 
 def describe(game: type[games.Game]) -> dict[str, object]:
@@ -99,7 +94,7 @@ class Replay:
 
     def play(self) -> replay.Replay:
         game = games.make(self.source, self.population)
-        seed = whole_number("seed", self.seed, 0, 2**32 - 1)
+        seed = whole_number("seed", self.seed, 0, MAX_SEED)
         act = PLAYERS[self.players](game)
         return record(game, act, jax.random.key(seed), f"{self.players} players".capitalize())
 

@@ -3,6 +3,8 @@
 import operator
 from typing import Any
 
+MAX_SEED = 2**32 - 1  # JAX wraps larger ones around in silence
+
 
 class InputError(ValueError):
     """Bad input: the message is one sentence that names the value and what is allowed."""

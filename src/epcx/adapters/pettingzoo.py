@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from epcx.adapters import choose
-from epcx.errors import InputError, whole_number
+from epcx.errors import MAX_SEED, InputError, whole_number
 from epcx.games import NUM_ACTIONS, Game, Population, World
 
 try:
@@ -28,7 +28,6 @@ except ImportError as error:
     ) from error
 
 SLACK = 1e-6  # by which rounding may carry a continuous action out of its box
-MAX_SEED = 2**32 - 1
 ONE_HOT = np.eye(NUM_ACTIONS)
 COUNTS = ("ate", "killed", "touched")  # the events that infos show
 

@@ -209,16 +209,20 @@ class Game:
 
     def move(self, world: World, thrust: Array) -> tuple[Array, Array]:
         """Positions and velocities after the step. The dead stay, but still push."""
-        size = self.per_agent("size")
-        contact = particle.contact_forces(
-            world.position, world.position, size[:, None] + size[None, :]
-        )
-        velocity = particle.accelerate(
-            world.velocity, thrust + contact, self.per_agent("max_speed")
-        )
+        velocity = self.accelerate(world, thrust)
         moved = world.position + particle.TIME_STEP * velocity
         moved = jnp.clip(moved, -self.world_size, self.world_size)
         return jnp.where(world.alive[:, None], moved, world.position), velocity
+
+    def accelerate(self, world: World, thrust: Array) -> Array:
+        """Velocities after the step, under thrust and the contact with agents and obstacles."""
+        position, size = world.position, self.per_agent("size")
+        force = thrust + particle.contact_forces(position, position, size[:, None] + size[None, :])
+        if world.obstacles is not None:
+            force = force + particle.contact_forces(
+                position, world.obstacles, size[:, None] + self.obstacle_size
+            )
+        return particle.accelerate(world.velocity, force, self.per_agent("max_speed"))
 
     def judge(self, world: World, position: Array) -> Verdict:
         """The rules: `world` as the step began, `position` where everybody is now.

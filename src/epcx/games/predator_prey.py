@@ -8,9 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from epcx.errors import InputError, whole_number
-from epcx.games import particle
 from epcx.games.game import Game, flatten, others
-from epcx.games.particle import count, squared_distances
+from epcx.games.particle import TIME_STEP, count, squared_distances
 from epcx.games.world import MAX_AGENTS, OBSTACLES, EntityType, Role, Verdict, World
 
 TAG_REWARD = 10.0
@@ -60,19 +59,9 @@ class PredatorPrey(Game):
 
     def move(self, world: World, thrust: Array) -> tuple[Array, Array]:
         """As mpe2: positions follow the old velocities, and nothing keeps anybody inside."""
-        size = self.per_agent("size")
-        agents = particle.contact_forces(
-            world.position, world.position, size[:, None] + size[None, :]
-        )
-        assert world.obstacles is not None
-        blocked = particle.contact_forces(
-            world.position, world.obstacles, size[:, None] + self.obstacle_size
-        )
-        velocity = particle.accelerate(
-            world.velocity, thrust + agents + blocked, self.per_agent("max_speed")
-        )
-        moved = world.position + particle.TIME_STEP * world.velocity
-        return jnp.where(world.alive[:, None], moved, world.position), velocity
+        moved = world.position + TIME_STEP * world.velocity
+        moved = jnp.where(world.alive[:, None], moved, world.position)
+        return moved, self.accelerate(world, thrust)
 
     def judge(self, world: World, position: Array) -> Verdict:
         prey, predators = (self.members[role.name] for role in self.roles)

@@ -104,10 +104,11 @@ class Replay:
         _check_size("world_size", self.world_size, positive=True)
         if not 1e-3 <= self.world_size <= 1e6:
             raise InputError(f"world_size must be from 0.001 to 1000000, not {self.world_size}")
-        sizes = {f"size of role {role.name}": role.size for role in self.roles}
-        sizes |= {"food_size": self.food_size, "obstacle_size": self.obstacle_size}
+        sizes = {"food_size": self.food_size, "obstacle_size": self.obstacle_size}
         for name, size in sizes.items():
             _check_size(name, size)
+        sizes |= {f"size of role {role.name}": role.size for role in self.roles}
+        for name, size in sizes.items():
             if size > self.world_size:
                 raise InputError(f"{name} {size} is more than world_size {self.world_size}")
 
@@ -240,12 +241,10 @@ def load(path: str | Path) -> Replay:
     """Reads a replay that `save` wrote; every fault of the file is one `InputError`."""
     try:
         if Path(path).exists() and not Path(path).is_file():
-            raise InputError(f"cannot read the replay {path}: it is not a file")
+            raise OSError("it is not a file")  # reading a pipe would wait for ever
         payload = json.loads(Path(path).read_bytes())
     except OSError as error:
         raise InputError(f"cannot read the replay {path}: {_reason(error)}") from None
-    except InputError:
-        raise
     except (ValueError, RecursionError):
         raise InputError(f"{path} is not a replay: it is not valid JSON") from None
     try:
