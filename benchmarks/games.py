@@ -20,8 +20,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from benchmarks.machine import describe
 from epcx import InputError, games
+from epcx.runs.provenance import describe
 
 POPULATIONS = ("3-2", "24-16")
 BATCHES = (64, 256, 1024, 4096)

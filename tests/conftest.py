@@ -1,4 +1,7 @@
-"""Shapes in signatures are checked while testing, and compiled programs are kept between runs."""
+"""Shapes in signatures are checked while testing, and compiled programs are kept between runs.
+
+There are eight virtual CPU devices.
+"""
 
 import os
 from pathlib import Path
@@ -7,6 +10,9 @@ CACHE = Path(__file__).parent.parent / ".cache" / "jax"
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
+# Most tests run a program once or twice: compiling it fast matters more than running it fast.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1")
 
 from jaxtyping import install_import_hook  # noqa: E402
 

@@ -2,22 +2,29 @@
 
 import dataclasses
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import jax
 import tyro
 from rich.console import Console
 from rich.table import Table
 
-from epcx import games
+from epcx import games, training
+from epcx.engines.devices import keep_compiled_programs, use_all_cores
 from epcx.errors import MAX_SEED, InputError, whole_number
-from epcx.evaluation.scripted import PLAYERS
+from epcx.evaluation.evaluate import play_episodes, summarise
+from epcx.evaluation.scripted import PLAYERS, Act
+from epcx.interrupts import Interrupts
+from epcx.learners import Hyperparameters
 from epcx.reports import replay
+from epcx.reports.progress import EpisodeProgress
 from epcx.reports.recording import record
+from epcx.runs.run import RESULT, Run
 
 NARROW = 70  # columns: too few for a table
+MAX_EVALUATION = 10_000_000  # episodes
 
 
 @dataclass(frozen=True)
@@ -61,20 +68,174 @@ def describe(game: type[games.Game]) -> dict[str, object]:
 
 
 @dataclass(frozen=True)
+class Train:
+    """Train matches of a game from scratch, and keep them as a run."""
+
+    game: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="GAME")]
+    """A game (see `epcx games`)."""
+
+    method: str = "att-maddpg"
+    """att-maddpg (attention networks), maddpg or mean-field."""
+
+    population: str | None = None
+    """How many agents each role has, such as 3-2; by default the game's first stage."""
+
+    episodes: int = 50_000
+    """Episodes per match, the warm-up included."""
+
+    matches: int = 1
+    """Matches that train side by side, with seeds of their own."""
+
+    seed: int = 0
+    """Fixes everything: the same seed gives the same weights."""
+
+    name: str | None = None
+    """Name of the run; by default made of game, population, method and seed."""
+
+    runs: Path = Path("runs")
+    """The folder that runs are kept in."""
+
+    tensorboard: bool = False
+    """Write the metrics for TensorBoard, too (needs the extra `track`)."""
+
+    json: bool = False
+    """Print the result as JSON."""
+
+    hyper: Annotated[Hyperparameters, tyro.conf.arg(name="")] = field(
+        default_factory=Hyperparameters
+    )
+
+    def run(self) -> None:
+        use_all_cores()
+        wanted = training.Training(
+            self.game,
+            self.method,
+            self.population,
+            self.episodes,
+            self.matches,
+            self.seed,
+            self.hyper,
+        )
+        config = wanted.config()
+        name = self.name or f"{self.game}-{config['population']}-{self.method}-seed{self.seed}"
+        progress = EpisodeProgress(config["population"], self.episodes)
+        with progress, Interrupts(progress.say) as interrupts:
+            run = training.train(
+                wanted,
+                self.runs / name,
+                self.tensorboard,
+                lambda now: progress.show(now.episodes, now.rewards),
+                progress.say,
+                interrupts,
+            )
+        result = json.loads((run.path / RESULT).read_text())
+        if self.json:
+            print(json.dumps({"run": str(run.path), **result}, indent=2))
+        else:
+            minutes, seconds = divmod(round(result["seconds"]), 60)
+            print(
+                f"{result['ended']}: {result['episodes']} episodes in {minutes} min {seconds} s; "
+                f"see {run.path}, or try: epcx evaluate {run.path}"
+            )
+        if result["ended"] == "diverged":
+            raise SystemExit(1)
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Let the agents of a run play, and count what they get and do."""
+
+    run_folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """The folder of a run."""
+
+    episodes: int = 2_000
+    """Episodes per match."""
+
+    population: str | None = None
+    """Play at another population (attention networks only); agents then take several seats."""
+
+    match: int | None = None
+    """One match of the run; by default all of them."""
+
+    seed: int = 0
+    """Fixes the episodes."""
+
+    json: bool = False
+    """Print JSON instead of a table."""
+
+    def run(self) -> None:
+        use_all_cores()
+        keep_compiled_programs()
+        episodes = whole_number("episodes", self.episodes, 1, MAX_EVALUATION)
+        key = jax.random.key(whole_number("seed", self.seed, 0, MAX_SEED))
+        run = Run.open(self.run_folder)
+        learner = training.trained(run, self.population)
+        chosen = chosen_matches(run, self.match)
+        sets = [training.load_agents(run, match, learner) for match in chosen]
+        results = []
+        for match, agents in zip(chosen, sets, strict=True):
+            played = play_episodes(learner.game, learner.act, agents, key, episodes)
+            results.append({"match": match, "roles": summarise(learner.game, played)})
+        if self.json:
+            about = {
+                "run": str(self.run_folder),
+                "game": learner.game.name,
+                "population": str(learner.game.population),
+                "method": run.setting("method"),
+                "episodes": episodes,
+            }
+            print(json.dumps({**about, "matches": results}, indent=2))
+        else:
+            print_evaluation(learner.game, results)
+
+
+def chosen_matches(run: Run, match: int | None) -> list[int]:
+    number = int(run.setting("matches"))
+    if match is None:
+        return list(range(number))
+    return [whole_number("match", match, 0, number - 1)]
+
+
+def print_evaluation(game: games.Game, results: list[dict[str, Any]]) -> None:
+    """A block per match and a line per statistic: fits a narrow terminal."""
+    console = Console(highlight=False)
+    per = "team" if len(game.roles) > 1 else "agent"
+    console.print(
+        f"{game.name} {game.population}: means per {per} and episode ± standard error", style="bold"
+    )
+    for result in results:
+        table = Table(box=None, padding=(0, 2), header_style="")
+        table.add_column(f"match {result['match']}", no_wrap=True)
+        for role in result["roles"]:
+            colour = game.role(role).colour
+            table.add_column(f"[{colour}]●[/] {role}", justify="right", no_wrap=True)
+        columns = list(result["roles"].values())
+        for name in columns[0]:
+            if any(column[name]["mean"] or column[name]["error"] for column in columns):
+                cells = (f"{c[name]['mean']:.2f} ± {c[name]['error']:.2f}" for c in columns)
+                table.add_row(name, *cells)
+        console.print(table)
+
+
+@dataclass(frozen=True)
 class Replay:
     """Play an episode, or read a recorded one, and write it as something to watch."""
 
-    source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="GAME|FILE")]
-    """A game (see `epcx games`), or a replay that was saved as .json."""
+    source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="GAME|RUN|FILE")]
+    """A game (see `epcx games`), the folder of a run, or a replay that was saved as .json."""
 
     out: Path = Path("replay.html")
     """The file to write: .html (a page that plays it), .gif, .png (a strip) or .json."""
 
     population: str | None = None
-    """How many agents each role has, such as 24-16; by default the game's first stage."""
+    """How many agents each role has, such as 24-16; by default the game's first stage, or the
+    run's."""
 
     players: Literal["scripted", "random"] = "scripted"
-    """Who plays."""
+    """Who plays, if no run is named."""
+
+    match: int = 0
+    """Which match of the run plays."""
 
     seed: int = 0
     """Fixes the episode."""
@@ -84,32 +245,49 @@ class Replay:
 
     def run(self) -> None:
         replay.check_destination(self.out)
-        saved = self.source.lower().endswith(".json")
-        recording = self.load() if saved else self.play()
+        if self.source.lower().endswith(".json"):
+            self.refuse("the recorded replay", "population", "players", "match", "seed")
+            recording = replay.load(Path(self.source))
+        else:
+            game, act, title = self.of_run() if Path(self.source).is_dir() else self.of_game()
+            seed = whole_number("seed", self.seed, 0, MAX_SEED)
+            recording = record(game, act, jax.random.key(seed), title)
         if self.title is not None:
             recording = dataclasses.replace(recording, title=self.title)
         replay.write(recording, self.out)
         what = f"{recording.game} {recording.population}, {recording.steps} steps"
         print(f"wrote {self.out}: {what}")
 
-    def play(self) -> replay.Replay:
+    def of_game(self) -> tuple[games.Game, Act, str]:
+        self.refuse("the game", "match")
         game = games.make(self.source, self.population)
-        seed = whole_number("seed", self.seed, 0, MAX_SEED)
-        act = PLAYERS[self.players](game)
-        return record(game, act, jax.random.key(seed), f"{self.players} players".capitalize())
+        return game, PLAYERS[self.players](game), f"{self.players} players".capitalize()
 
-    def load(self) -> replay.Replay:
-        for option in ("population", "players", "seed"):
+    def of_run(self) -> tuple[games.Game, Act, str]:
+        self.refuse("the run", "players")
+        run = Run.open(Path(self.source))
+        learner = training.trained(run, self.population)
+        (match,) = chosen_matches(run, self.match)
+        agents = training.load_agents(run, match, learner)
+
+        def act(key: jax.Array, world: games.World) -> jax.Array:
+            batch = jax.tree.map(lambda x: x[..., None], world)
+            return learner.act(key, agents, batch)[..., 0]
+
+        return learner.game, act, f"{run.setting('method')}, match {match}"
+
+    def refuse(self, what: str, *options: str) -> None:
+        for option in options:
             value = getattr(self, option)
             if value != getattr(Replay, option):
                 raise InputError(
-                    f"--{option} {value} does not go with the recorded replay {self.source}: "
-                    "leave it out, or name a game"
+                    f"--{option} {value} does not go with {what} {self.source}: leave it out"
                 )
-        return replay.load(Path(self.source))
 
 
 Command = (
     Annotated[Games, tyro.conf.subcommand("games")]
+    | Annotated[Train, tyro.conf.subcommand("train")]
+    | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[Replay, tyro.conf.subcommand("replay")]
 )

@@ -28,6 +28,7 @@ class AdversarialBattle(Game):
         EntityType("food", FOOD),
     )
     stages = ("4-4", "8-8", "16-16")
+    statistics = ("ate", "killed", "died")
     rules = (
         "Food that an agent touches gives +1 to each living member of its team, and moves away.",
         "An agent touched by two or more living enemies at once is dead: each living member of "

@@ -23,6 +23,8 @@ class FoodCollection(Game):
         EntityType("food", FOOD),
     )
     stages = ("3", "6", "12", "24")
+    statistics = ("ate", "touched")
+    covers = True
     rules = (
         "Every step, each food place that somebody stands on gives +6/N to all of the N agents.",
         "Two agents that touch get -3/N each.",

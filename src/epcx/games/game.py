@@ -53,6 +53,8 @@ class Game:
     entity_types: ClassVar[tuple[EntityType, ...]]
     stages: ClassVar[tuple[str, ...]]  # the populations of the paper
     rules: ClassVar[tuple[str, ...]]  # for people, a sentence each
+    statistics: ClassVar[tuple[str, ...]]  # the fields of `Events` that tell how a game went
+    covers: ClassVar[bool] = False  # whether the share of occupied food matters
     food_name: ClassVar[str] = "food"
     food_size: ClassVar[float] = 0.03
     obstacle_size: ClassVar[float] = 0.2
@@ -115,6 +117,13 @@ class Game:
                 return role
         names = ", ".join(role.name for role in self.roles)
         raise InputError(f"{self.name} has no role {name!r}: its roles are {names}")
+
+    def score(self, values: np.ndarray, axis: int = 0) -> Any:
+        """Members' rewards as the paper reports them: a team's sum, or without opponents the mean.
+
+        `axis` is that of the members.
+        """
+        return values.sum(axis) if len(self.roles) > 1 else values.mean(axis)
 
     def per_agent(self, field: str) -> np.ndarray:
         """A field of `Role` for every agent [N]."""

@@ -26,6 +26,7 @@ class Grassland(Game):
         EntityType("grass", FOOD),
     )
     stages = ("3-2", "6-4", "12-8", "24-16")
+    statistics = ("ate", "killed", "died")
     rules = (
         "A sheep that touches grass gets +2 per pellet; the pellet grows again elsewhere.",
         "A wolf that touches a living sheep gets +5; the sheep gets -5 and is dead.",

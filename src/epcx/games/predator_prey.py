@@ -32,6 +32,7 @@ class PredatorPrey(Game):
         EntityType("obstacles", OBSTACLES),
     )
     stages = ("3-2", "6-4", "12-8")
+    statistics = ("touched",)
     rules = (
         "Every step, each touch of predator and prey: -10 for that prey, +10 for every predator.",
         "Nobody dies. Obstacles stand in the way, and there are no walls.",

@@ -1,13 +1,10 @@
 """Replays: one recorded episode of a particle game, saved as JSON, page, animation or picture."""
 
-import contextlib
 import html
 import json
 import math
-import os
 import re
 import reprlib
-import secrets
 import unicodedata
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
@@ -18,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from epcx.errors import InputError
+from epcx.runs.files import write_bytes
 
 FORMAT = "epcx-replay"
 VERSION = 1
@@ -331,15 +329,9 @@ WRITERS: dict[str, Callable[[Replay], bytes]] = {
 
 
 def _write_bytes(path: Path, content: bytes) -> None:
-    """All or nothing: a reader sees the old file or the new one, never a part."""
-    path = Path(os.path.realpath(path))  # a link stays a link
-    temporary = path.parent / f".{secrets.token_hex(6)}.tmp"
     try:
-        temporary.write_bytes(content)
-        os.replace(temporary, path)
+        write_bytes(path, content)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
         raise InputError(f"cannot write the replay {path}: {_reason(error)}") from None
 
 

@@ -1,4 +1,4 @@
-"""Where a measurement was made."""
+"""Where and with what something was computed."""
 
 import datetime
 import os

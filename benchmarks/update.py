@@ -1,0 +1,112 @@
+"""How long an update takes: 100 environment samples and one step of every agent of every match.
+
+    python -m benchmarks.update --game grassland --population 3-2 --json
+
+The authors' program (TensorFlow 1, one match, two CPU cores) took 420 ms at Grassland 3-2, 1440 at
+6-4 and 7150 at 12-8; where one of these was measured on a CPU, the ratio is printed, too.
+"""
+
+import json
+import statistics
+import time
+from dataclasses import dataclass
+
+import jax
+import tyro
+
+from epcx import games, learners
+from epcx.engines.devices import in_words, use_all_cores
+from epcx.engines.local import LocalEngine
+from epcx.runs.provenance import describe
+
+AUTHORS = {("grassland", "3-2"): 420, ("grassland", "6-4"): 1440, ("grassland", "12-8"): 7150}
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """Measure updates of one game."""
+
+    game: str = "grassland"
+    """The game."""
+
+    population: tuple[str, ...] = ()
+    """One or more populations; by default the game's first stage."""
+
+    method: str = "att-maddpg"
+    """The method."""
+
+    matches: tuple[int, ...] = (1,)
+    """How many matches train at once; several numbers are measured one after the other."""
+
+    seconds: float = 4.0
+    """How long each of the repetitions takes, about."""
+
+    repeat: int = 5
+    """Repetitions; the median counts."""
+
+    json: bool = False
+    """Print JSON only."""
+
+    def run(self) -> None:
+        populations = self.population or (games.make(self.game).stages[0],)
+        rows = []
+        for population in populations:
+            for matches in self.matches:
+                rows.append(self.measure(population, matches))
+                if not self.json:
+                    print(in_sentence(rows[-1]), flush=True)
+        if self.json:
+            print(json.dumps({"machine": describe(), "updates": rows}, indent=2))
+
+    def measure(self, population: str, matches: int) -> dict[str, object]:
+        game = games.make(self.game, population)
+        # The replay has its full size, but need not be full.
+        hyper = learners.Hyperparameters(warm_up=2_500)
+        engine = LocalEngine(learners.make(self.method, game, hyper), matches)
+        engine.start(jax.random.key(0))
+        jax.block_until_ready(engine.turns)
+        once = timed(engine, 1)  # compiles
+        again = timed(engine, 1)
+        updates = max(1, round(self.seconds / again))
+        times = sorted(timed(engine, updates) / updates * 1000 for _ in range(self.repeat))
+        median = statistics.median(times)
+        row: dict[str, object] = {
+            "game": self.game,
+            "population": population,
+            "method": self.method,
+            "matches": matches,
+            "ms_per_update": round(median, 3),
+            "ms_per_update_and_match": round(median / matches, 3),
+            "fastest_ms": round(times[0], 3),
+            "slowest_ms": round(times[-1], 3),
+            "replay_bytes_per_device": engine.bytes,
+            "compile_seconds": round(once - again, 1),
+            "devices": engine.layout.rows * engine.layout.parts,
+            "devices_per_match": engine.layout.parts,
+            "platform": engine.devices[0].platform,
+        }
+        authors = AUTHORS.get((self.game, population))
+        if authors and row["platform"] == "cpu":
+            row["times_faster_than_authors"] = round(authors / (median / matches), 1)
+        return row
+
+
+def timed(engine: LocalEngine, updates: int) -> float:
+    begin = time.perf_counter()
+    engine.advance(updates)
+    return time.perf_counter() - begin
+
+
+def in_sentence(row: dict[str, object]) -> str:
+    ratio = row.get("times_faster_than_authors")
+    return (
+        f"{row['game']} {row['population']}, {row['method']}, {row['matches']} match(es): "
+        f"{row['ms_per_update']} ms per update, replay "
+        f"{in_words(int(str(row['replay_bytes_per_device'])))} per device, compiled in "
+        f"{row['compile_seconds']} s" + (f", {ratio} times the authors' speed" if ratio else "")
+    )
+
+
+if __name__ == "__main__":
+    use_all_cores()
+    tyro.cli(Benchmark).run()

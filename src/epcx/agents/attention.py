@@ -1,0 +1,141 @@
+"""The population-invariant policy and critic (section 4.1 and figure 1 of the paper).
+
+No weight depends on how many entities or agents there are. Everything is written for the network
+of one agent; features come first, a batch last.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from epcx.agents.layers import MLP, Linear, attend, normalise
+from epcx.agents.seat import Seat
+from epcx.games import NUM_ACTIONS, Entities, Game, Observation, World
+
+HIDDEN = 32
+EMBEDDING = 16
+OWN_FEATURES = 5
+
+
+def observe(game: Game, worlds: World) -> Observation:
+    """What the agents see in a batch of worlds (batch axis last), with the features first.
+
+    own [5, N, batch], features [2 or 4, slots, N, batch], mask [slots, N, batch].
+    """
+    seen = game.observe(worlds)
+    entities = {
+        name: Entities(features.transpose(2, 1, 0, 3), mask.swapaxes(0, 1))
+        for name, (features, mask) in seen.entities.items()
+    }
+    return Observation(seen.own.swapaxes(0, 1), entities)
+
+
+def widest(game: Game) -> int:
+    """Bytes of the widest layer of a critic, per sample: hidden units of all pairs of entities."""
+    world = jax.eval_shape(game.reset, jax.random.key(0))
+    seen = jax.eval_shape(game.observe, world).entities.values()
+    return sum(e.mask.size for e in seen) * HIDDEN * 4
+
+
+class ObservationEncoder(eqx.Module):
+    """What f makes of an observation: own embedding and one attended embedding per entity type."""
+
+    own: MLP
+    entities: dict[str, MLP]
+
+    def __init__(self, key: Array, game: Game):
+        world = jax.eval_shape(game.reset, jax.random.key(0))
+        seen = jax.eval_shape(game.observe, world).entities
+        keys = jax.random.split(key, 1 + len(seen))
+        self.own = MLP(keys[0], OWN_FEATURES, HIDDEN, EMBEDDING)
+        self.entities = {
+            name: MLP(k, seen[name].features.shape[-1], HIDDEN, EMBEDDING)
+            for name, k in zip(sorted(seen), keys[1:], strict=True)
+        }
+
+    @property
+    def width(self) -> int:
+        return EMBEDDING * (1 + len(self.entities))
+
+    def __call__(
+        self, view: Observation
+    ) -> tuple[Float[Array, "width *rows"], dict[str, Float[Array, "slots *rows"]]]:
+        """`view` of one agent, or of many along the rows; also the attention weights by type."""
+        rows = view.own.shape[1:]
+        # One long axis of rows instead of several short ones: loops on a CPU are as long.
+        own = jax.nn.relu(self.own(view.own.reshape(OWN_FEATURES, -1)))
+        parts, weights = [own], {}
+        for name in sorted(self.entities):
+            features, mask = view.entities[name]
+            shape = mask.shape[0], own.shape[1]
+            embedded = jax.nn.relu(self.entities[name](features.reshape(len(features), *shape)))
+            mixed, given = attend(own, embedded, embedded, mask.reshape(shape))
+            # LayerNorm of nothing is nothing: its epsilon keeps 0 at 0.
+            parts.append(jax.nn.relu(normalise(mixed)))
+            weights[name] = given.reshape(mask.shape)
+        return jnp.concatenate(parts).reshape(-1, *rows), weights
+
+
+class AttentionPolicy(eqx.Module):
+    """As f without the action, then a layer more and one logit per action."""
+
+    encoder: ObservationEncoder
+    head: MLP
+
+    def __init__(self, key: Array, game: Game):
+        first, second = jax.random.split(key)
+        self.encoder = ObservationEncoder(first, game)
+        self.head = MLP(second, self.encoder.width, HIDDEN, HIDDEN, NUM_ACTIONS, leaky=True)
+
+    def __call__(self, view: Observation) -> Float[Array, "5 *rows"]:
+        return self.head(self.encoder(view)[0])
+
+
+class AttentionCritic(eqx.Module):
+    """Q_i = h([g(f(o_i, a_i)), v_i]), equation 3, with v_i over teammates and over opponents."""
+
+    encoder: ObservationEncoder
+    action: Linear
+    combine: Linear  # with the two above: f
+    own: Linear  # g
+    query: Linear  # W_psi
+    key: Linear  # W_phi
+    value: MLP  # h
+    groups: int = eqx.field(static=True)  # 1 without opponents
+
+    def __init__(self, key: Array, game: Game):
+        keys = jax.random.split(key, 7)
+        self.groups = 1 if len(game.roles) == 1 else 2
+        self.encoder = ObservationEncoder(keys[0], game)
+        self.action = Linear(keys[1], NUM_ACTIONS, EMBEDDING)
+        self.combine = Linear(keys[2], self.encoder.width + EMBEDDING, EMBEDDING)
+        self.own = Linear(keys[3], EMBEDDING, EMBEDDING)
+        self.query = Linear(keys[4], EMBEDDING, EMBEDDING, bias=False)
+        self.key = Linear(keys[5], EMBEDDING, EMBEDDING, bias=False)
+        self.value = MLP(keys[6], (1 + self.groups) * EMBEDDING, HIDDEN, 1, leaky=True)
+
+    def __call__(
+        self,
+        views: Observation,
+        actions: Float[Array, "5 agents batch"],
+        alive: Bool[Array, "agents batch"],
+        seat: Seat,
+    ) -> Float[Array, "batch"]:
+        return self.judge(views, actions, alive, seat)[0]
+
+    def judge(
+        self, views: Observation, actions: Array, alive: Array, seat: Seat
+    ) -> tuple[Float[Array, "batch"], list[Float[Array, "agents batch"]]]:
+        """The value, and the attention weights among teammates and among opponents."""
+        encoded, _ = self.encoder(views)
+        acted = jax.nn.relu(self.action(actions))
+        embedded = jax.nn.relu(self.combine(jnp.concatenate([encoded, acted])))  # f(o_j, a_j)
+        mine = seat.mine(embedded)
+        query, keys = self.query(mine), self.key(embedded)
+        parts, weights = [jax.nn.relu(self.own(mine))], []
+        for group in (seat.teammates, seat.opponents)[: self.groups]:
+            mixed, given = attend(query, keys, embedded, jnp.asarray(group)[:, None] & alive)
+            parts.append(jax.nn.relu(normalise(mixed)))
+            weights.append(given)
+        return self.value(jnp.concatenate(parts))[0], weights

@@ -1,0 +1,77 @@
+"""The baselines' networks: MADDPG's plain MLPs, and the mean-field critic.
+
+They see flat observations [width, N, batch], whose width fixes the population.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from epcx.agents.layers import MLP
+from epcx.agents.seat import Seat
+from epcx.games import NUM_ACTIONS, Game, World
+
+UNITS = 64
+
+
+def observe(game: Game, worlds: World) -> Float[Array, "width agents batch"]:
+    """What the agents see in a batch of worlds (batch axis last), with the features first."""
+    return game.observe_flat(worlds).swapaxes(0, 1)
+
+
+def widest(game: Game) -> int:
+    """Bytes of the widest layer of a critic, per sample: its inputs."""
+    return game.num_agents * (game.flat_width + NUM_ACTIONS) * 4
+
+
+class FlatPolicy(eqx.Module):
+    mlp: MLP
+
+    def __init__(self, key: Array, game: Game):
+        self.mlp = MLP(key, game.flat_width, UNITS, UNITS, NUM_ACTIONS)
+
+    def __call__(self, view: Float[Array, "width *rows"]) -> Float[Array, "5 *rows"]:
+        return self.mlp(view)
+
+
+class ConcatenationCritic(eqx.Module):
+    """Q of all observations and all actions, one after the other."""
+
+    mlp: MLP
+
+    def __init__(self, key: Array, game: Game):
+        inputs = game.num_agents * (game.flat_width + NUM_ACTIONS)
+        self.mlp = MLP(key, inputs, UNITS, UNITS, 1)
+
+    def __call__(
+        self,
+        views: Float[Array, "width agents batch"],
+        actions: Float[Array, "5 agents batch"],
+        alive: Bool[Array, "agents batch"],
+        seat: Seat,
+    ) -> Float[Array, "batch"]:
+        batch = actions.shape[-1]
+        joined = [x.swapaxes(0, 1).reshape(-1, batch) for x in (views, actions)]
+        return self.mlp(jnp.concatenate(joined))[0]
+
+
+class MeanFieldCritic(eqx.Module):
+    """Q of the own observation, the own action and the mean action of the living others."""
+
+    mlp: MLP
+
+    def __init__(self, key: Array, game: Game):
+        self.mlp = MLP(key, game.flat_width + 2 * NUM_ACTIONS, UNITS, UNITS, 1)
+
+    def __call__(
+        self,
+        views: Float[Array, "width agents batch"],
+        actions: Float[Array, "5 agents batch"],
+        alive: Bool[Array, "agents batch"],
+        seat: Seat,
+    ) -> Float[Array, "batch"]:
+        others = jnp.asarray(seat.teammates | seat.opponents)[:, None] & alive
+        mean = (actions * others).sum(1) / jnp.maximum(others.sum(0), 1)
+        inputs = [seat.mine(views), seat.mine(actions), jax.lax.stop_gradient(mean)]
+        return self.mlp(jnp.concatenate(inputs))[0]

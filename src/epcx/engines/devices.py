@@ -1,0 +1,58 @@
+"""What this machine offers: devices, their memory, and a place for compiled programs."""
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Any
+
+import jax
+
+CONFIG: Any = jax.config
+
+
+def use_all_cores() -> None:
+    """Makes every CPU core a device of its own; only before JAX is first used.
+
+    One core per part of a match is faster than all cores inside every small operation.
+    """
+    if CONFIG.jax_num_cpu_devices < 1 and "host_platform_device_count" not in os.environ.get(
+        "XLA_FLAGS", ""
+    ):
+        with contextlib.suppress(RuntimeError):  # too late: JAX has started
+            CONFIG.update("jax_num_cpu_devices", cores())
+
+
+def cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def keep_compiled_programs() -> None:
+    """Turns on JAX's persistent compilation cache, unless the user has chosen a place."""
+    if CONFIG.jax_compilation_cache_dir is None:
+        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        CONFIG.update("jax_compilation_cache_dir", str(home / "epcx" / "jax"))
+
+
+def free_memory(devices: list[Any]) -> int:
+    """Bytes that are free on each of the devices; the cores of a machine share its memory."""
+    if devices[0].platform != "cpu":
+        stats = [device.memory_stats() or {} for device in devices]
+        free = [s["bytes_limit"] - s.get("bytes_in_use", 0) for s in stats if "bytes_limit" in s]
+        return min(free, default=2**63)
+    with contextlib.suppress(OSError), open("/proc/meminfo") as file:
+        for line in file:
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024 // len(devices)
+    return 2**63
+
+
+def in_words(number_of_bytes: int) -> str:
+    """Such as 1.2 GB."""
+    size, unit = float(number_of_bytes), "bytes"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if size < 999.5:
+            break
+        size, unit = size / 1000, larger
+    return f"{size:.3g} {unit}"

@@ -1,0 +1,170 @@
+"""Trains many matches on the devices of this machine, as one compiled program.
+
+Devices form a grid, match by part: rows of it train different matches, and where there are more
+devices than matches, the devices of a row share one. Matches that do not fit at once take turns.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from operator import itemgetter
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, PartitionSpec
+from jaxtyping import Array
+
+from epcx.engines.devices import free_memory, in_words, keep_compiled_programs
+from epcx.errors import InputError
+from epcx.learners.learner import Learner
+from epcx.learners.replay import PART
+
+MATCH = "match"
+SPREAD = PartitionSpec(MATCH, PART)  # the first two axes of every array of a state
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How matches are laid out on devices, and in time."""
+
+    rows: int  # devices side by side with different matches
+    parts: int  # devices that share a match
+    at_once: int  # matches on a device at a time
+    turns: int
+
+    @property
+    def per_turn(self) -> int:
+        return self.rows * self.at_once
+
+
+def lay_out(matches: int, devices: int, platform: str, most_parts: int) -> Layout:
+    """On a GPU a device takes all its matches at once; on a CPU, one after the other."""
+    rows = min(matches, devices)
+    parts = min(devices // rows, most_parts)
+    parts = 2 ** int(math.log2(parts))
+    share = -(-matches // rows)
+    return Layout(rows, parts, *((1, share) if platform == "cpu" else (share, 1)))
+
+
+class LocalEngine:
+    """Trains `matches` matches of one learner; all of them on all local devices."""
+
+    def __init__(self, learner: Learner, matches: int, devices: Sequence[Any] | None = None):
+        keep_compiled_programs()
+        self.devices = list(devices or jax.local_devices())
+        self.matches = matches
+        platform = self.devices[0].platform
+        self.layout = lay_out(matches, len(self.devices), platform, learner.most_parts())
+        free = free_memory(self.devices)
+        self.learner = learner.fitted(platform, free, self.layout.at_once, self.layout.parts)
+        self.bytes = self.learner.memory() * self.layout.at_once * self.layout.turns  # per device
+        self.free = free
+        self.turns: list[Any] = []
+
+    def check_memory(self, remedy: str) -> None:
+        """`remedy` names the options that make the replay smaller."""
+        if self.bytes > 0.9 * self.free:
+            raise InputError(
+                f"the replay of {self.matches} match{'es' * (self.matches > 1)} takes "
+                f"{in_words(self.bytes)} on each device, of which {in_words(self.free)} are free: "
+                + remedy
+            )
+
+    def in_words(self) -> str:
+        """What will happen where, and the memory it takes."""
+        kind = self.devices[0].platform.upper()
+        many = f"{self.matches} match{'es' * (self.matches > 1)}"
+        number = self.layout.rows * self.layout.parts
+        return (
+            f"{many} on {number} {kind} device{'s' * (number > 1)}; "
+            f"replay {in_words(self.bytes)} per device"
+        )
+
+    def start(self, key: Array, agents: Any | None = None) -> None:
+        """Fresh states: of the agents given, stacked over matches, or of new ones."""
+        numbers = np.minimum(np.arange(self.layout.turns * self.layout.per_turn), self.matches - 1)
+        keys = jax.vmap(partial(jax.random.fold_in, key))(numbers)  # spare places repeat the last
+        self.turns = []
+        for turn in range(self.layout.turns):
+            places = slice(turn * self.layout.per_turn, (turn + 1) * self.layout.per_turn)
+            rows = numbers[places]
+            chosen = None if agents is None else jax.tree.map(itemgetter(rows), agents)
+            self.turns.append(self._start(keys[places], chosen))
+
+    def advance(self, updates: int) -> dict[str, np.ndarray]:
+        """Trains all matches for a number of updates; metrics [matches, N]."""
+        metrics = []
+        for i, state in enumerate(self.turns):  # the old state is gone: keep the new one at once
+            self.turns[i], news = self._advance(state, jnp.int32(updates))
+            metrics.append(news)
+        return self._gather(metrics)
+
+    def agents(self) -> Any:
+        """The agents of all matches [matches, N, ...], as NumPy arrays."""
+        return self._gather([self._first_part(self.learner.agents(s)) for s in self.turns])
+
+    def diverged(self) -> np.ndarray:
+        """Which matches have stopped learning [matches]."""
+        return self._gather([self._first_part(self.learner.diverged(s)) for s in self.turns])
+
+    # The compiled programs
+
+    @cached_property
+    def mesh(self) -> Mesh:
+        rows, parts = self.layout.rows, self.layout.parts
+        return Mesh(np.array(self.devices[: rows * parts]).reshape(rows, parts), (MATCH, PART))
+
+    @cached_property
+    def _start(self) -> Any:
+        def start(key: Array, agents: Any) -> Any:
+            first, second = jax.random.split(key)
+            return self.learner.start(
+                second, self.learner.init(first) if agents is None else agents
+            )
+
+        def body(keys: Array, agents: Any) -> Any:
+            return _with_part_axis(self._each(start, keys, agents))
+
+        return self._compile(body, (PartitionSpec(MATCH), PartitionSpec(MATCH)), SPREAD)
+
+    @cached_property
+    def _advance(self) -> Any:
+        def body(state: Any, updates: Array) -> Any:
+            state, metrics = self._each(
+                lambda state: self.learner.advance(state, updates), self._first_part(state)
+            )
+            return _with_part_axis(state), metrics
+
+        return self._compile(
+            body, (SPREAD, PartitionSpec()), (SPREAD, PartitionSpec(MATCH)), donate_argnums=0
+        )
+
+    def _compile(self, body: Any, in_specs: Any, out_specs: Any, **options: Any) -> Any:
+        return jax.jit(
+            jax.shard_map(
+                body, mesh=self.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
+            ),
+            **options,
+        )
+
+    def _each(self, function: Any, *stacks: Any) -> Any:
+        """`function` of each match on this device; a single one is not worth a batch axis."""
+        if self.layout.at_once > 1:
+            return jax.vmap(function)(*stacks)
+        one = function(*jax.tree.map(lambda x: x[0], stacks))
+        return jax.tree.map(lambda x: x[None], one)
+
+    @staticmethod
+    def _first_part(tree: Any) -> Any:
+        return jax.tree.map(lambda x: x[:, 0], tree)
+
+    def _gather(self, turns: list[Any]) -> Any:
+        host = jax.device_get(turns)
+        return jax.tree.map(lambda *x: np.concatenate(x)[: self.matches], *host)
+
+
+def _with_part_axis(tree: Any) -> Any:
+    return jax.tree.map(lambda x: x[:, None], tree)

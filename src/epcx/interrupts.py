@@ -1,0 +1,41 @@
+"""Ctrl-C and termination as a request that is met between two chunks of work."""
+
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any
+
+
+class Interrupts:
+    """Inside `with`, the first signal is only noted, and `check` raises; the second is not."""
+
+    def __init__(self, say: Callable[[str], None] = lambda line: None):
+        self.say = say
+        self.noted = False
+        self.before: dict[int, Any] = {}
+
+    def __enter__(self) -> "Interrupts":
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self.before[number] = signal.signal(number, self.note)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+
+    def note(self, number: int, frame: FrameType | None) -> None:
+        if self.noted:
+            raise KeyboardInterrupt
+        self.noted = True
+        self.say("stopping after this chunk; once more to stop at once")
+
+    def check(self) -> None:
+        if self.noted:
+            raise KeyboardInterrupt

@@ -1,0 +1,15 @@
+"""Writing files so that an interrupt leaves the old one or the new one, never a part."""
+
+import os
+import secrets
+from pathlib import Path
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    path = Path(os.path.realpath(path))  # a link stays a link
+    temporary = path.parent / f".{secrets.token_hex(6)}.tmp"
+    try:
+        temporary.write_bytes(content)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

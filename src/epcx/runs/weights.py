@@ -1,0 +1,60 @@
+"""Weights as safetensors: one file per agent set, with what it belongs to in its metadata."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from epcx.errors import InputError
+from epcx.runs.files import write_bytes
+
+FORMAT = "epcx agent set 1"
+
+
+def save_weights(path: Path, tree: Any, about: dict[str, str]) -> None:
+    """Writes the arrays of a pytree under the names of their places in it."""
+    arrays = {name: np.ascontiguousarray(x) for name, x in named(tree).items()}
+    write_bytes(path, save(arrays, metadata={"format": FORMAT, **about}))
+
+
+def load_weights(path: Path, like: Any, about: dict[str, str]) -> Any:
+    """The arrays of a file in the shape of `like`, whose first axis may have any length.
+
+    `about` is what its metadata must say.
+    """
+    found, arrays = read(path)
+    for name, value in about.items():
+        if found.get(name) != value:
+            raise InputError(
+                f"{path} holds weights for {name} {found.get(name, 'unknown')!r}, not {value!r}"
+            )
+    expected = named(like)
+    fits = arrays.keys() == expected.keys() and all(
+        arrays[name].shape[1:] == x.shape[1:] for name, x in expected.items()
+    )
+    if not fits or len({len(x) for x in arrays.values()}) != 1:
+        raise InputError(f"{path} holds weights of another architecture or population")
+    return jax.tree.unflatten(jax.tree.structure(like), [arrays[name] for name in expected])
+
+
+def read(path: Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
+    try:
+        with safe_open(path, framework="np") as file:
+            about = file.metadata() or {}
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError):
+        raise InputError(f"{path} cannot be read as weights of epcx") from None
+    if about.get("format") != FORMAT:
+        shown = json.dumps(about.get("format"))
+        raise InputError(f"{path} has format {shown}, but this version reads '{FORMAT}'")
+    return about, arrays
+
+
+def named(tree: Any) -> dict[str, Any]:
+    """The leaves of a pytree, by names such as policy.encoder.own.layers.0.weight."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {jax.tree_util.keystr(place, simple=True, separator="."): leaf for place, leaf in leaves}

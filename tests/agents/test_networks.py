@@ -1,0 +1,253 @@
+"""Each network against a loop written from the equations, and what must not change it."""
+
+from dataclasses import replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from epcx import games
+from epcx.agents import attention
+from epcx.agents.agent import ARCHITECTURES
+from epcx.agents.layers import attend
+from epcx.agents.seat import seats
+from tests.agents import reference
+from tests.games.test_properties import situation
+
+CASES = [("grassland", "3-2"), ("adversarial-battle", "2-4"), ("food-collection", "3")]
+
+
+def last(tree):
+    """One world or view as a batch of one."""
+    return jax.tree.map(lambda x: jnp.asarray(x)[..., None], tree)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def policies(game, architecture, agents, world):
+    """The logits of every agent in one world [N, 5]."""
+    views = ARCHITECTURES[architecture].observe(game, last(world))
+    return jax.vmap(lambda policy, view: policy(view), (0, -2))(agents.policy, views)[..., 0]
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def critics(game, architecture, agents, world, actions):
+    """Q of every agent in one world [N]."""
+    views = ARCHITECTURES[architecture].observe(game, last(world))
+    judge = lambda critic, seat: critic(  # noqa: E731
+        views, last(actions.T), last(world.alive), seat
+    )
+    return jax.vmap(judge)(agents.critic, seats(game))[:, 0]
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def fresh(architecture, game, seed):
+    return ARCHITECTURES[architecture].agents(jax.random.key(seed), game)
+
+
+@partial(jax.jit, static_argnums=0)
+def observe(game, world):
+    return game.observe(world)
+
+
+@partial(jax.jit, static_argnums=0)
+def logits_of(game, agent, world, seat):
+    """The logits of one agent, of any population, in a seat."""
+    views = jax.tree.map(lambda x: x[..., seat, :], attention.observe(game, last(world)))
+    return agent.policy(views)[..., 0]
+
+
+@partial(jax.jit, static_argnums=0)
+def value_of(game, agent, world, actions, number):
+    """Q of one agent, of any population, in a seat."""
+    seat = jax.tree.map(lambda x: jnp.asarray(x)[number], seats(game))
+    views = attention.observe(game, last(world))
+    return agent.critic(views, last(actions.T), last(world.alive), seat)[0]
+
+
+def one(tree, i):
+    return jax.tree.map(lambda x: np.asarray(x)[i], tree)
+
+
+def jaxed(tree):
+    return jax.tree.map(jnp.asarray, tree)
+
+
+@pytest.mark.parametrize(("name", "population"), CASES)
+def test_attention_equals_the_equations(name, population):
+    game = games.make(name, population)
+    agents = fresh("attention", game, 0)
+    agents = jax.tree.map(lambda x: x + 0.1, agents)  # biases, too, should matter
+    world, actions = situation(game, seed=4)
+    view = observe(game, world)
+    logits = policies(game, "attention", agents, world)
+    values = critics(game, "attention", agents, world, actions)
+    for i in range(game.num_agents):
+        agent = one(agents, i)
+        np.testing.assert_allclose(
+            logits[i], reference.logits(agent.policy, view, i), rtol=1e-3, atol=1e-4
+        )
+        expected = reference.value(agent.critic, game, view, actions, world.alive, i)
+        np.testing.assert_allclose(values[i], expected, rtol=1e-3, atol=1e-4)
+
+
+def test_the_flat_networks_against_a_loop():
+    game = games.make("grassland", "2-2")
+    world, actions = situation(game, seed=4)
+    view = np.asarray(game.observe_flat(world), float)
+    alive = np.asarray(world.alive)
+    assert not alive.all()
+    for name in ("mlp", "mean-field"):
+        agents = fresh(name, game, 0)
+        logits = policies(game, name, agents, world)
+        values = critics(game, name, agents, world, actions)
+        for i in range(4):
+            agent = one(agents, i)
+            np.testing.assert_allclose(
+                logits[i], reference.mlp(agent.policy.mlp, view[i]), rtol=1e-4, atol=1e-5
+            )
+            others = [np.asarray(actions[j], float) for j in range(4) if j != i and alive[j]]
+            inputs = {
+                "mlp": np.concatenate([view.ravel(), np.asarray(actions, float).ravel()]),
+                "mean-field": np.concatenate(
+                    [view[i], actions[i], np.mean(others, 0) if others else np.zeros(5)]
+                ),
+            }[name]
+            expected = reference.mlp(agent.critic.mlp, inputs)[0]
+            np.testing.assert_allclose(values[i], expected, rtol=1e-4, atol=1e-5)
+
+
+def permuted(world, order):
+    return replace(
+        world,
+        position=world.position[order],
+        velocity=world.velocity[order],
+        alive=world.alive[order],
+    )
+
+
+@pytest.mark.parametrize(("name", "population"), CASES)
+def test_permuting_the_others_and_the_food_changes_nothing(name, population):
+    game = games.make(name, population)
+    agents = fresh("attention", game, 1)
+    world, actions = situation(game, seed=5)
+    order = np.arange(game.num_agents)
+    for members in game.members.values():  # agent 0 stays, the others of each role turn round
+        start = max(members.start, 1)
+        order[start : members.stop] = order[start : members.stop][::-1]
+    other = replace(permuted(world, order), food=world.food[::-1])
+    first = jaxed(one(agents, 0))
+    np.testing.assert_allclose(
+        logits_of(game, first, world, 0), logits_of(game, first, other, 0), atol=1e-5
+    )
+    np.testing.assert_allclose(
+        value_of(game, first, world, actions, 0),
+        value_of(game, first, other, actions[order], 0),
+        atol=1e-5,
+    )
+
+
+def test_adding_dead_agents_changes_nothing():
+    small, large = games.make("grassland", "2-2"), games.make("grassland", "4-3")
+    agents = fresh("attention", small, 1)
+    world, actions = situation(small, seed=6)
+    world = replace(world, alive=jnp.ones(4, bool))
+    crowd, more_actions = situation(large, seed=7)
+    rows = np.array([0, 1, 4, 5])  # the living: the first two of each role
+    crowd = replace(
+        crowd,
+        position=crowd.position.at[rows].set(world.position),
+        velocity=crowd.velocity.at[rows].set(world.velocity),
+        alive=jnp.zeros(7, bool).at[rows].set(True),
+        food=world.food,
+    )
+    more_actions = more_actions.at[rows].set(actions)
+    for i, row in enumerate(rows):
+        agent = jaxed(one(agents, i))
+        np.testing.assert_allclose(
+            logits_of(small, agent, world, i), logits_of(large, agent, crowd, row), atol=1e-5
+        )
+        np.testing.assert_allclose(
+            value_of(small, agent, world, actions, i),
+            value_of(large, agent, crowd, more_actions, row),
+            atol=1e-5,
+        )
+
+
+def test_an_agent_of_a_small_population_plays_and_judges_in_a_large_one():
+    small, large = games.make("grassland", "3-2"), games.make("grassland", "24-16")
+    agent = jaxed(one(fresh("attention", small, 0), 0))
+    world, actions = situation(large, seed=1)
+    view = observe(large, world)
+    expected = reference.logits(agent.policy, view, 7)
+    np.testing.assert_allclose(logits_of(large, agent, world, 7), expected, rtol=1e-3, atol=1e-4)
+    expected = reference.value(agent.critic, large, view, actions, world.alive, 7)
+    np.testing.assert_allclose(
+        value_of(large, agent, world, actions, 7), expected, rtol=1e-3, atol=1e-4
+    )
+
+
+def test_a_lonely_survivor_has_finite_values_and_gradients():
+    """Every set but the food is empty."""
+    game = games.make("grassland", "2-1")
+    world, actions = situation(game, seed=1)
+    world = replace(world, alive=jnp.array([True, False, False]))
+    agent = jaxed(one(fresh("attention", game, 0), 0))
+    value, gradient = jax.jit(
+        jax.value_and_grad(lambda agent: value_of(game, agent, world, actions, 0))
+    )(agent)
+    assert np.isfinite(value)
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(gradient))
+
+
+def test_attention_weights_can_be_inspected():
+    game = games.make("grassland", "3-2")
+    world, actions = situation(game, seed=2)
+    agent = jaxed(one(fresh("attention", game, 0), 0))
+    views = attention.observe(game, last(world))
+    _, weights = jax.jit(lambda agent: agent.policy.encoder(views))(agent)
+    for name, (_, mask) in views.entities.items():
+        assert (np.asarray(weights[name])[~np.asarray(mask)] == 0).all()
+        np.testing.assert_allclose(weights[name].sum(0), mask.any(0), atol=1e-6)
+    seat = jaxed(one(seats(game), 0))
+    _, (mates, foes) = jax.jit(
+        lambda agent: agent.critic.judge(views, last(actions.T), last(world.alive), seat)
+    )(agent)
+    for given, group in ((mates, seat.teammates), (foes, seat.opponents)):
+        allowed = np.asarray(group & world.alive)
+        assert (np.asarray(given[:, 0]) > 0).tolist() == allowed.tolist()
+
+
+def plain_attention(query, keys, values, mask):
+    """What `attend` computes, left to automatic differentiation."""
+    scores = (query[:, None] * keys).sum(0) / query.shape[0] ** 0.5
+    weights = jax.nn.softmax(jnp.where(mask, scores, -1e9), axis=0) * mask
+    return (weights * values).sum(1)
+
+
+def test_the_gradient_of_attention_is_that_of_automatic_differentiation():
+    keys = jax.random.split(jax.random.key(0), 4)
+    query, ks, vs = (
+        jax.random.normal(k, shape)
+        for k, shape in zip(keys, [(16, 7), (16, 3, 7), (4, 3, 7)], strict=False)
+    )
+    mask = jax.random.bernoulli(keys[3], 0.6, (3, 7)).at[:, 0].set(False)
+    goal = jnp.arange(7.0)
+    ours = jax.jit(jax.grad(lambda *x: (attend(*x, mask)[0] * goal).sum(), (0, 1, 2)))
+    plain = jax.jit(jax.grad(lambda *x: (plain_attention(*x, mask) * goal).sum(), (0, 1, 2)))
+    for a, b in zip(ours(query, ks, vs), plain(query, ks, vs), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def test_agents_share_no_weights():
+    agents = fresh("attention", games.make("grassland", "3-2"), 0)
+    for leaf in jax.tree.leaves((agents.policy, agents.critic)):
+        if np.asarray(leaf).any():  # biases start at 0
+            assert len(np.unique(np.asarray(leaf).reshape(5, -1), axis=0)) == 5
+    for network, target in zip(
+        jax.tree.leaves((agents.policy, agents.critic)),
+        jax.tree.leaves((agents.target_policy, agents.target_critic)),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(network, target)

@@ -1,0 +1,62 @@
+"""Evaluation against a plain loop over episodes and steps."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from epcx import games
+from epcx.evaluation.evaluate import AT_ONCE, play_episodes, summarise
+from epcx.evaluation.scripted import scripted
+
+
+def scripts(game):
+    """Scripted players, who need no key, for a batch of worlds."""
+    act = jax.vmap(scripted(game), (None, -1), -1)
+    return lambda key, agents, worlds: act(key, worlds)
+
+
+@pytest.mark.parametrize(
+    ("name", "population"),
+    [("grassland", "3-2"), ("food-collection", "3"), ("predator-prey", "2-1")],
+)
+def test_counts_are_those_of_a_loop(name, population):
+    game = games.make(name, population)
+    key = jax.random.key(3)
+    played = play_episodes(game, scripts(game), None, key, 3)
+
+    first, chance = jax.random.split(jax.random.fold_in(key, 0))
+    starts = jax.random.split(first, AT_ONCE)
+    act, reset, step = (jax.jit(f) for f in (scripted(game), game.reset, game.step))
+    for episode in range(3):
+        world = reset(starts[episode])
+        sums = {name: np.zeros(game.num_agents) for name in ("reward", *game.statistics)}
+        for step_key in jax.random.split(chance, game.horizon):
+            keys = jax.random.split(jax.random.split(step_key)[1], AT_ONCE)
+            world, outcome = step(keys[episode], world, act(key, world))
+            sums["reward"] += outcome.reward
+            for statistic in game.statistics:
+                sums[statistic] += getattr(outcome.events, statistic)
+        for statistic, expected in sums.items():
+            np.testing.assert_allclose(played[statistic][:, episode], expected, atol=1e-4)
+        if game.covers:
+            covered = np.mean(outcome.events.occupied)
+            np.testing.assert_allclose(played["coverage"][0, episode], covered)
+
+
+def test_teams_are_summed_and_collectors_averaged():
+    values = np.array([[1.0, 3.0], [2.0, 4.0], [6.0, 8.0]])
+    two = summarise(games.make("grassland", "2-1"), {"reward": values})
+    assert two["sheep"]["reward"] == {"mean": 5.0, "error": 2.0}
+    assert two["wolf"]["reward"]["mean"] == 7.0
+    played = {"reward": values, "coverage": np.array([[0.5, 1.0]])}
+    one = summarise(games.make("food-collection", 3), played)["collector"]
+    assert one["reward"]["mean"] == 4.0
+    assert one["coverage"]["mean"] == 0.75
+
+
+def test_more_episodes_than_fit_at_once():
+    game = games.make("food-collection", 1)
+    idle = lambda key, agents, worlds: jnp.zeros((1, 5, AT_ONCE))  # noqa: E731
+    played = play_episodes(game, idle, None, jax.random.key(0), AT_ONCE + 7)
+    assert played["reward"].shape == (1, AT_ONCE + 7)

@@ -1,0 +1,144 @@
+"""Run folders: nothing is overwritten, weights come back as they went, damage is named."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from epcx import games, learners, training
+from epcx.errors import InputError
+from epcx.runs.run import Run
+from epcx.runs.weights import load_weights, save_weights
+
+GAME = games.make("grassland", "2-1")
+
+
+@pytest.fixture(scope="module")
+def learner():
+    return learners.make("att-maddpg", GAME)
+
+
+@pytest.fixture(scope="module")
+def agents(learner):
+    """Of two matches."""
+    keys = jax.random.split(jax.random.key(0), 2)
+    return jax.device_get(jax.jit(jax.vmap(learner.init))(keys))
+
+
+@pytest.fixture
+def run(tmp_path, learner, agents):
+    wanted = training.Training("grassland", population="2-1", matches=2, episodes=2000)
+    run = Run.create(tmp_path / "runs" / "first", wanted.config())
+    training.save_agents(run, learner, agents)
+    return run
+
+
+def leaves(tree):
+    return [np.asarray(x) for x in jax.tree.leaves(tree)]
+
+
+def test_agents_come_back_as_they_went(run, learner, agents):
+    again = Run.open(run.path)
+    for match in range(2):
+        found = training.load_agents(again, match, training.trained(again))
+        for a, b in zip(leaves(found), leaves(agents), strict=True):
+            np.testing.assert_array_equal(a, b[match])
+
+
+def test_agents_take_several_seats_in_a_larger_population(run, agents):
+    larger = training.trained(run, "5-2")
+    found = training.load_agents(run, 0, larger)
+    for a, b in zip(leaves(found), leaves(agents), strict=True):
+        np.testing.assert_array_equal(a, b[0][[0, 1, 0, 1, 0, 2, 2]])
+
+
+def test_the_config_says_everything(run):
+    config = json.loads((run.path / "config.json").read_text())
+    assert config["game"] == "grassland"
+    assert config["population"] == "2-1"
+    assert config["hyper"]["learning_rate"] == 0.01
+    assert config["made_with"]["jax"] == jax.__version__
+    assert {"commit", "python", "date", "device"} <= config["made_with"].keys()
+
+
+def test_a_folder_that_exists_is_not_touched(run):
+    before = (run.path / "config.json").read_bytes()
+    with pytest.raises(InputError, match="exists already"):
+        Run.create(run.path, {})
+    assert (run.path / "config.json").read_bytes() == before
+
+
+def test_metrics_are_lines_of_json_without_nan(run):
+    run.log([{"match": 0, "episodes": 4, "reward/sheep": float("nan")}])
+    run.log([{"match": 1, "episodes": 4, "reward/sheep": 1.5}])
+    assert [row["reward/sheep"] for row in run.metrics()] == [None, 1.5]
+
+
+def test_tensorboard_gets_the_same_numbers(tmp_path):
+    run = Run.create(tmp_path / "board", {"matches": 1}, tensorboard=True)
+    run.log([{"match": 0, "episodes": 100, "reward/sheep": 1.5}])
+    run.close()
+    (events,) = (run.path / "tensorboard" / "0").iterdir()
+    assert b"reward/sheep" in events.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("config", "complaint"),
+    [(None, "not a run"), ("{", "not JSON"), ("[]", "no settings"), ("{}", "has no 'hyper'")],
+)
+def test_what_is_no_run_is_named(tmp_path, config, complaint):
+    if config is not None:
+        (tmp_path / "config.json").write_text(config)
+    with pytest.raises(InputError, match=complaint):
+        training.trained(Run.open(tmp_path))
+
+
+def test_weights_of_another_game_role_or_architecture_are_refused(run, learner, tmp_path):
+    path = run.weights(0, "sheep")
+    like = jax.eval_shape(learner.init, jax.random.key(0))
+    right = training.about(learner, "sheep")
+    for wrong in ({"game": "food-collection"}, {"role": "wolf"}, {"architecture": "mlp"}):
+        with pytest.raises(InputError, match=next(iter(wrong.values()))):
+            load_weights(path, like, {**right, **wrong})
+    flat = learners.make("maddpg", GAME)
+    like = jax.eval_shape(flat.init, jax.random.key(0))
+    with pytest.raises(InputError, match="another architecture or population"):
+        load_weights(path, like, {})
+
+
+def test_the_networks_of_maddpg_fit_one_population_only(tmp_path):
+    wanted = training.Training("grassland", "maddpg", "2-1", 2000)
+    run = Run.create(tmp_path / "flat", wanted.config())
+    learner = wanted.learner()
+    agents = jax.jit(jax.vmap(learner.init))(jax.random.split(jax.random.key(0), 1))
+    training.save_agents(run, learner, agents)
+    with pytest.raises(InputError, match="another architecture or population"):
+        training.load_agents(run, 0, training.trained(run, "4-2"))
+
+
+def test_files_that_are_no_weights_are_named(tmp_path):
+    missing, garbage, foreign = (tmp_path / name for name in ("a", "b", "c"))
+    garbage.write_bytes(b"not weights")
+    save_file({"x": np.zeros(3)}, foreign)
+    for path in (missing, garbage):
+        with pytest.raises(InputError, match="cannot be read"):
+            load_weights(path, {}, {})
+    with pytest.raises(InputError, match="has format null"):
+        load_weights(foreign, {}, {})
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "agents.safetensors"
+    save_weights(path, {"x": np.zeros(2)}, {})
+    before = path.read_bytes()
+
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.replace", full)
+    with pytest.raises(OSError, match="No space left"):
+        save_weights(path, {"x": np.ones(2)}, {})
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
