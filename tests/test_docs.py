@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 EXAMPLES = [
     pytest.param(code, id=f"{document}-{i}")
-    for document in ("README.md", "docs/games.md")
+    for document in ("README.md", "docs/games.md", "docs/training.md")
     for i, code in enumerate(
         re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(), re.S)
     )
