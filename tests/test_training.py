@@ -101,7 +101,7 @@ def test_an_interrupt_keeps_the_agents(tmp_path):
         training.train(
             wanted,
             tmp_path / "run",
-            report=lambda progress: signal.raise_signal(signal.SIGINT),
+            report=lambda *progress: signal.raise_signal(signal.SIGINT),
             interrupts=interrupts,
         )
     result = json.loads((tmp_path / "run" / "result.json").read_text())
@@ -154,6 +154,7 @@ def test_matches_that_diverge_are_reported_and_end_the_training(tmp_path, monkey
         (["train", "grassland", "--discount", "0"], "discount 0"),
         (["train", "grassland", "--batch", "2000", "--replay", "1000"], "larger than replay 1000"),
         (["train", "grassland", "--replay", "10000000000"], "use --replay"),
+        (["train", "grassland", "--name", "../up"], "'../up' is not the name of a folder"),
         (["evaluate", "nowhere"], "nowhere is not a run"),
         (["evaluate", "nowhere", "--episodes", "0"], "episodes 0"),
         (["replay", "grassland", "--match", "1"], "--match 1 does not go with the game"),

@@ -26,6 +26,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except BrokenPipeError:  # the reader of our output has gone, as `head` does
         discard_output()
         sys.exit(0)
+    except RuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        stop("the device's memory is exhausted: use a smaller batch, replay or population", 1)
     except OSError as error:
         discard_output()
         stop(f"cannot write the output: {(error.strerror or str(error)).lower()}", 1)

@@ -21,7 +21,7 @@ from epcx.learners import Hyperparameters
 from epcx.reports import replay
 from epcx.reports.progress import EpisodeProgress
 from epcx.reports.recording import record
-from epcx.runs.run import RESULT, Run
+from epcx.runs.run import Run
 
 NARROW = 70  # columns: too few for a table
 MAX_EVALUATION = 10_000_000  # episodes
@@ -118,17 +118,23 @@ class Train:
         )
         config = wanted.config()
         name = self.name or f"{self.game}-{config['population']}-{self.method}-seed{self.seed}"
-        progress = EpisodeProgress(config["population"], self.episodes)
-        with progress, Interrupts(progress.say) as interrupts:
+        if Path(name).name != name or name == "..":
+            raise InputError(
+                f"name {name!r} is not the name of a folder: --runs says where it goes"
+            )
+        learner = wanted.learner()
+        total = learner.episodes(learner.updates(self.episodes))
+        progress = EpisodeProgress(config["population"], total)
+        with progress, Interrupts() as interrupts:
             run = training.train(
                 wanted,
                 self.runs / name,
                 self.tensorboard,
-                lambda now: progress.show(now.episodes, now.rewards),
+                progress.show,
                 progress.say,
                 interrupts,
             )
-        result = json.loads((run.path / RESULT).read_text())
+        result = run.result
         if self.json:
             print(json.dumps({"run": str(run.path), **result}, indent=2))
         else:
@@ -164,7 +170,6 @@ class Evaluate:
     """Print JSON instead of a table."""
 
     def run(self) -> None:
-        use_all_cores()
         keep_compiled_programs()
         episodes = whole_number("episodes", self.episodes, 1, MAX_EVALUATION)
         key = jax.random.key(whole_number("seed", self.seed, 0, MAX_SEED))
@@ -190,7 +195,7 @@ class Evaluate:
 
 
 def chosen_matches(run: Run, match: int | None) -> list[int]:
-    number = int(run.setting("matches"))
+    number = whole_number("matches", run.setting("matches"), 1, training.MAX_MATCHES)
     if match is None:
         return list(range(number))
     return [whole_number("match", match, 0, number - 1)]
@@ -249,7 +254,7 @@ class Replay:
             self.refuse("the recorded replay", "population", "players", "match", "seed")
             recording = replay.load(Path(self.source))
         else:
-            game, act, title = self.of_run() if Path(self.source).is_dir() else self.of_game()
+            game, act, title = self.of_game() if self.is_game() else self.of_run()
             seed = whole_number("seed", self.seed, 0, MAX_SEED)
             recording = record(game, act, jax.random.key(seed), title)
         if self.title is not None:
@@ -257,6 +262,9 @@ class Replay:
         replay.write(recording, self.out)
         what = f"{recording.game} {recording.population}, {recording.steps} steps"
         print(f"wrote {self.out}: {what}")
+
+    def is_game(self) -> bool:
+        return self.source in games.GAMES or not Path(self.source).is_dir()
 
     def of_game(self) -> tuple[games.Game, Act, str]:
         self.refuse("the game", "match")

@@ -1,8 +1,8 @@
 """Ctrl-C and termination as a request that is met between two chunks of work."""
 
+import os
 import signal
 import threading
-from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -10,8 +10,7 @@ from typing import Any
 class Interrupts:
     """Inside `with`, the first signal is only noted, and `check` raises; the second is not."""
 
-    def __init__(self, say: Callable[[str], None] = lambda line: None):
-        self.say = say
+    def __init__(self) -> None:
         self.noted = False
         self.before: dict[int, Any] = {}
 
@@ -34,7 +33,8 @@ class Interrupts:
         if self.noted:
             raise KeyboardInterrupt
         self.noted = True
-        self.say("stopping after this chunk; once more to stop at once")
+        # Not through `print`: the signal may have come in the middle of one.
+        os.write(2, b"\nstopping after this chunk; once more to stop at once\n")
 
     def check(self) -> None:
         if self.noted:

@@ -4,9 +4,9 @@ import contextlib
 import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,13 +18,15 @@ from epcx.errors import MAX_SEED, InputError, whole_number
 from epcx.games import Game
 from epcx.interrupts import Interrupts
 from epcx.learners import MADDPG, Hyperparameters
-from epcx.runs.run import RESULT, Run
+from epcx.runs.run import Run
 
 SAVE_SECONDS = 60.0  # at least between two copies of the agents: what a sudden death can cost
 CHUNK_SECONDS = 2.0  # between two looks at the clock, the keyboard and the progress bar
 LOG_LINES = 100  # per match, over the whole training
 MAX_MATCHES = 10_000
 MAX_EPISODES = 10**9
+SCORED = ("reward", "shaping")  # metrics that are pooled as scores; the others are means
+NOTHING: Any = contextlib.nullcontext()
 
 
 @dataclass(frozen=True)
@@ -52,23 +54,18 @@ class Training:
         return {**asdict(self), "population": str(game.population)}
 
 
-class Progress(NamedTuple):
-    """How far training has come. Rewards are per role, over all matches, in the last chunk."""
-
-    episodes: int
-    rewards: dict[str, float]
-    diverged: list[int]  # matches that stopped since the last report
-
-
 def train(
     training: Training,
     folder: Path,
     tensorboard: bool = False,
-    report: Callable[[Progress], None] = lambda progress: None,
+    report: Callable[[int, dict[str, float]], None] = lambda episodes, rewards: None,
     announce: Callable[[str], None] = lambda line: None,
     interrupts: Interrupts | None = None,
 ) -> Run:
-    """Trains in chunks of seconds. An interrupt ends it after a chunk, with the agents saved."""
+    """Trains in chunks of seconds, and reports episodes and rewards per role after each.
+
+    An interrupt ends it after a chunk, with the agents saved.
+    """
     interrupts = interrupts or Interrupts()
     learner = training.learner()
     total = learner.updates(training.episodes)
@@ -76,50 +73,54 @@ def train(
     engine.check_memory(advice(training, engine))
     run = Run.create(folder, training.config(), tensorboard)
     announce(engine.in_words())
-    engine.start(jax.random.key(training.seed))
     clock = Clock()
-    done, ended = 0, "interrupted"
+    done, ended = 0, "failed"
     stopped = np.zeros(training.matches, bool)
     log = Log(run, learner.game, training.matches)
     saved = time.monotonic()
     try:
+        engine.start(jax.random.key(training.seed))
         for mark in marks(total):
-            while done < mark:
+            while done < mark and not stopped.all():
                 interrupts.check()
                 updates = clock.updates(mark - done)
                 metrics = clock.time(engine.advance, updates)
                 done += updates
                 log.add(metrics, updates)
-                new = engine.diverged() & ~stopped
-                stopped |= new
                 episodes = learner.episodes(done)
-                for match in np.flatnonzero(new):
+                for match in np.flatnonzero(engine.diverged() & ~stopped):
+                    stopped[match] = True
                     announce(
                         f"match {match} stopped near episode {episodes}: its weights would no "
                         "longer be finite; those from before are kept"
                     )
-                report(Progress(episodes, log.rewards(metrics), np.flatnonzero(new).tolist()))
-                if stopped.all():
-                    break
-            log.write(learner.episodes(done), done, stopped)
-            if time.monotonic() - saved > SAVE_SECONDS:
-                save_agents(run, learner, engine.agents())
-                saved = time.monotonic()
-            if stopped.all():
-                break
+                report(episodes, log.rewards(metrics))
+                if time.monotonic() - saved > SAVE_SECONDS:
+                    save_agents(run, learner, engine.agents())
+                    saved = time.monotonic()
+            if log.weight:
+                log.write(learner.episodes(done), done, stopped)
         ended = "diverged" if stopped.all() else "finished"
+    except KeyboardInterrupt:
+        ended = "interrupted"
+        announce(f"interrupted: the agents are in {run.path}")
+        raise
     finally:
-        with contextlib.suppress(RuntimeError):  # a second interrupt may have come within a chunk
-            save_agents(run, learner, engine.agents())
-        result = {
-            "ended": ended,
-            "episodes": learner.episodes(done),
-            "updates": done,
-            "seconds": round(clock.total, 3),
-            "diverged_matches": np.flatnonzero(stopped).tolist(),
-        }
-        run.write(RESULT, result)
-        run.close()
+        try:
+            # A second interrupt may have come within a chunk, whose old state is gone by then.
+            with contextlib.suppress(RuntimeError) if ended == "interrupted" else NOTHING:
+                if engine.turns:
+                    save_agents(run, learner, engine.agents())
+        finally:
+            run.finish(
+                {
+                    "ended": ended,
+                    "episodes": learner.episodes(done),
+                    "updates": done,
+                    "seconds": round(clock.total, 3),
+                    "diverged_matches": np.flatnonzero(stopped).tolist(),
+                }
+            )
     return run
 
 
@@ -129,12 +130,17 @@ def marks(total: int) -> list[int]:
 
 
 def advice(training: Training, engine: LocalEngine) -> str:
+    """The options that would make the replay fit."""
     share = 0.8 * engine.free / engine.bytes
-    smaller = int(training.hyper.replay * share) // 1000 * 1000
     fewer = int(training.matches * share)
-    options = [f"--replay {smaller} or less"] if smaller >= training.hyper.batch else []
-    options += [f"--matches {fewer} or fewer"] if fewer else []
-    return "use " + (", or ".join(options) or "a smaller population")
+    options = [f"--matches {fewer} or fewer"] if fewer else []
+    smaller = int(training.hyper.replay * share) // 1000 * 1000
+    if smaller >= training.hyper.batch:
+        less = replace(training, hyper=replace(training.hyper, replay=smaller))
+        needed = LocalEngine(less.learner(), training.matches, engine.devices).bytes
+        if needed <= engine.free:
+            options.insert(0, f"--replay {smaller} or less")
+    return "use " + (", or ".join(options) or "fewer worlds, or a smaller population")
 
 
 class Clock:
@@ -197,9 +203,6 @@ class Log:
         self.sums, self.weight = {}, 0
 
 
-SCORED = ("reward", "shaping")
-
-
 def about(learner: MADDPG, role: str) -> dict[str, str]:
     """What the weights of an agent set are for."""
     return {
@@ -232,10 +235,12 @@ def load_agents(run: Run, match: int, learner: MADDPG) -> Any:
 
 def trained(run: Run, population: str | None = None) -> MADDPG:
     """The learner whose agents a run holds, at the run's population or another one."""
-    where = run.path / "config.json"
     try:
         hyper = Hyperparameters(**run.setting("hyper"))
-        game = games.make(run.setting("game"), population or run.setting("population"))
-        return learners.make(run.setting("method"), game, hyper)
     except TypeError:
-        raise InputError(f"{where} is damaged, or of another version: unknown settings") from None
+        raise InputError(
+            f"{run.path} is damaged, or of another version: unknown settings"
+        ) from None
+    game, method = str(run.setting("game")), str(run.setting("method"))
+    game_at = games.make(game, population or str(run.setting("population")))
+    return learners.make(method, game_at, hyper)

@@ -1,4 +1,4 @@
-"""Many matches on many devices: each learns as it would alone."""
+"""Many matches on many devices: each learns as it would alone, to rounding."""
 
 from functools import partial
 
@@ -39,7 +39,7 @@ def test_matches_spread_over_eight_devices_learn_as_on_one():
     assert engine.layout == Layout(rows=8, parts=1, at_once=1, turns=1)
     assert metrics["reward"].shape == (8, 2)
     one_by_one, expected = trained(8, 1)
-    same(engine.agents(), one_by_one.agents(), atol=1e-5)
+    same(engine.agents(), one_by_one.agents(), atol=1e-4)
     same(metrics, expected, rtol=1e-4, atol=1e-4)
 
 
@@ -47,7 +47,7 @@ def test_matches_that_take_turns_learn_as_side_by_side(alone):
     """Two devices for three matches: the second turn has a spare place."""
     engine, _ = trained(3, 2)
     assert engine.layout == Layout(rows=2, parts=1, at_once=1, turns=2)
-    same(engine.agents(), alone[0].agents(), atol=1e-5)
+    same(engine.agents(), alone[0].agents(), atol=1e-4)
 
 
 def test_a_match_is_the_learner_alone(alone):
@@ -56,7 +56,7 @@ def test_a_match_is_the_learner_alone(alone):
     first, second = jax.random.split(jax.random.fold_in(jax.random.key(0), 1))
     state = jax.jit(learner.start)(second, jax.jit(learner.init)(first))
     state, _ = jax.jit(learner.advance)(state, 3)
-    same(jax.tree.map(lambda x: x[1], alone[0].agents()), state.agents, atol=1e-5)
+    same(jax.tree.map(lambda x: x[1], alone[0].agents()), state.agents, atol=1e-4)
 
 
 def test_the_seed_fixes_the_weights(alone):
@@ -138,7 +138,7 @@ def test_how_matches_are_laid_out(matches, number, platform, expected):
 def test_a_replay_that_does_not_fit_is_refused(monkeypatch):
     monkeypatch.setattr("epcx.engines.local.free_memory", lambda devices: 50_000)
     engine = LocalEngine(learners.make("maddpg", GAME, HYPER), 2, jax.devices()[:1])
-    with pytest.raises(InputError, match=r"replay of 2 matches takes .* kB .* 50 kB are free: use"):
+    with pytest.raises(InputError, match=r"training 2 matches takes .* kB .* 50 kB are free: use"):
         engine.check_memory("use less")
 
 
@@ -149,8 +149,8 @@ def test_bytes_in_words():
 
 def test_the_replay_is_where_it_was_said_to_be():
     engine, _ = trained(2, 2)
-    held = sum(x.nbytes for state in engine.turns for x in jax.tree.leaves(state.replay))
-    assert held == engine.bytes * 2
+    states = [(s.replay, s.agents, s.optimisers) for s in engine.turns]
+    assert sum(x.nbytes for x in jax.tree.leaves(states)) == engine.bytes * 2
 
 
 def test_advancing_does_not_compile_again():

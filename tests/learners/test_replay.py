@@ -86,7 +86,7 @@ def test_a_replay_in_parts_gives_the_same_on_every_device(steps):
 
     both = jax.device_get(draw())
     for part in range(2):
-        check(jax.tree.map(itemgetter(part), both), steps, rounds=4)
+        check(jax.tree.map(itemgetter(part), both), steps, rounds=3)
 
 
 def test_the_capacity_and_the_bytes_are_kept():

@@ -79,7 +79,7 @@ def test_metrics_are_lines_of_json_without_nan(run):
 def test_tensorboard_gets_the_same_numbers(tmp_path):
     run = Run.create(tmp_path / "board", {"matches": 1}, tensorboard=True)
     run.log([{"match": 0, "episodes": 100, "reward/sheep": 1.5}])
-    run.close()
+    run.finish({})
     (events,) = (run.path / "tensorboard" / "0").iterdir()
     assert b"reward/sheep" in events.read_bytes()
 

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+MOST_UNROLLED = 64  # programs grow with it
 LOWEST = -1e30  # stands in for the highest score of an empty set
 
 
@@ -88,7 +89,7 @@ def attention_weights(query: Array, keys: Array, mask: Array) -> Float[Array, "s
     scores = jnp.where(mask, dot(query, keys), -jnp.inf) / jnp.where(
         mask, query.shape[0] ** 0.5, 1.0
     )
-    weights = jnp.exp(scores - jnp.maximum(scores.max(0), LOWEST))
+    weights = jnp.exp(scores - scores.max(0, initial=LOWEST))
     return weights / jnp.maximum(weights.sum(0), 1e-30)
 
 
@@ -98,7 +99,9 @@ def dot(a: Float[Array, "size *rows"], b: Float[Array, "size slots *rows"]) -> A
 
 
 def weigh(weights: Float[Array, "slots *rows"], values: Array) -> Float[Array, "width *rows"]:
-    """The weighted sum over the slots, written out likewise."""
+    """The weighted sum over the slots, written out likewise where they are few."""
+    if not 0 < len(weights) <= MOST_UNROLLED:
+        return (weights * values).sum(1)
     return sum(
         (weights[m] * values[:, m] for m in range(1, len(weights))), start=weights[0] * values[:, 0]
     )

@@ -31,8 +31,9 @@ def cores() -> int:
 def keep_compiled_programs() -> None:
     """Turns on JAX's persistent compilation cache, unless the user has chosen a place."""
     if CONFIG.jax_compilation_cache_dir is None:
-        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        CONFIG.update("jax_compilation_cache_dir", str(home / "epcx" / "jax"))
+        with contextlib.suppress(RuntimeError):  # nobody's home
+            home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+            CONFIG.update("jax_compilation_cache_dir", str(home / "epcx" / "jax"))
 
 
 def free_memory(devices: list[Any]) -> int:

@@ -58,7 +58,8 @@ class LocalEngine:
         self.matches = matches
         platform = self.devices[0].platform
         self.layout = lay_out(matches, len(self.devices), platform, learner.most_parts())
-        free = free_memory(self.devices)
+        used = self.devices[: self.layout.rows * self.layout.parts]
+        free = free_memory(used)
         self.learner = learner.fitted(platform, free, self.layout.at_once, self.layout.parts)
         self.bytes = self.learner.memory() * self.layout.at_once * self.layout.turns  # per device
         self.free = free
@@ -68,7 +69,7 @@ class LocalEngine:
         """`remedy` names the options that make the replay smaller."""
         if self.bytes > 0.9 * self.free:
             raise InputError(
-                f"the replay of {self.matches} match{'es' * (self.matches > 1)} takes "
+                f"training {self.matches} match{'es' * (self.matches > 1)} takes "
                 f"{in_words(self.bytes)} on each device, of which {in_words(self.free)} are free: "
                 + remedy
             )
@@ -80,7 +81,7 @@ class LocalEngine:
         number = self.layout.rows * self.layout.parts
         return (
             f"{many} on {number} {kind} device{'s' * (number > 1)}; "
-            f"replay {in_words(self.bytes)} per device"
+            f"replay and networks take {in_words(self.bytes)} per device"
         )
 
     def start(self, key: Array, agents: Any | None = None) -> None:

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from epcx.games import Game, World
 
 Players = Callable[[Array, Any, World], Float[Array, "agents 5 batch"]]
-AT_ONCE = 500  # episodes in parallel: enough to keep a device busy, few enough for any memory
+AT_ONCE = 500  # episodes in parallel
 
 
 def play_episodes(

@@ -14,10 +14,10 @@ from jaxtyping import Array, Bool, Float
 
 from epcx.agents.agent import Agent, Architecture
 from epcx.agents.seat import Seat, seats
-from epcx.games import Game, World
+from epcx.games import NUM_ACTIONS, Game, World
 from epcx.learners.hyperparameters import Hyperparameters
-from epcx.learners.replay import PART, Replay, Step, Transition, replay_bytes
-from epcx.learners.rollout import act, gumbel_softmax, play
+from epcx.learners.replay import PART, Replay, Step, Transition, replay_bytes, tree_bytes
+from epcx.learners.rollout import choose, gumbel_softmax, step_worlds
 
 CACHE = 2**21  # bytes of the widest layer at a time: about a core's second-level cache
 SHARE = 24  # of a GPU's memory, for the same: several such layers are alive at once
@@ -76,11 +76,10 @@ class MADDPG:
     def start(self, key: Array, agents: Agent) -> State:
         """Fresh optimisers and replay, filled by playing until the first update is due."""
         reset, warm, rest = jax.random.split(key, 3)
-        init: Any = jax.vmap(self.optimiser.init)
         keys = jax.random.split(reset, self.hyper.worlds)
         state = State(
             agents=agents,
-            optimisers=(init(agents.policy), init(agents.critic)),
+            optimisers=self.optimisers(agents),
             replay=Replay.empty(self.game, self.hyper.worlds, self.hyper.replay, self.parts),
             worlds=jax.vmap(self.game.reset, out_axes=-1)(keys),
             key=rest,
@@ -131,14 +130,18 @@ class MADDPG:
         return self.hyper.batch & -self.hyper.batch
 
     def memory(self) -> int:
-        return replay_bytes(self.game, self.hyper.worlds, self.hyper.replay, self.parts)
+        replay = replay_bytes(self.game, self.hyper.worlds, self.hyper.replay, self.parts)
+        agents = jax.eval_shape(self.init, jax.random.key(0))
+        optimisers = jax.eval_shape(self.optimisers, agents)
+        return replay + tree_bytes((agents, optimisers))
 
     def fitted(self, platform: str, memory: int, matches: int, parts: int) -> "MADDPG":
         """A CPU takes agent by agent, in slices that stay in its cache; a GPU all at once."""
         on_cpu = platform == "cpu"
         batch = self.hyper.batch // parts
         widest = self.architecture.widest(self.game)
-        room = CACHE if on_cpu else memory // (SHARE * matches * self.game.num_agents)
+        spare = max(memory - matches * replace(self, parts=parts).memory(), memory // 10)
+        room = CACHE if on_cpu else spare // (SHARE * matches * self.game.num_agents)
         slices = 1
         while batch // slices * widest > room and batch % (2 * slices) == 0:
             slices *= 2
@@ -146,7 +149,9 @@ class MADDPG:
 
     def act(self, key: Array, agents: Agent, worlds: World) -> Float[Array, "agents 5 batch"]:
         """Actions of all seats in a batch of worlds."""
-        return act(key, agents.policy, self.architecture.observe(self.game, worlds)).swapaxes(0, 1)
+        views = self.architecture.observe(self.game, worlds)
+        noise = jax.random.gumbel(key, (NUM_ACTIONS, self.game.num_agents, *worlds.time.shape))
+        return choose(agents.policy, views, noise).swapaxes(0, 1)
 
     # Playing
 
@@ -154,7 +159,7 @@ class MADDPG:
         """One step of all worlds, stored; worlds whose time is over start anew."""
         first, second = jax.random.split(key)
         actions = self.act(first, state.agents, state.worlds)
-        after, outcome, fresh = play(self.game, second, state.worlds, actions)
+        after, outcome, fresh = step_worlds(self.game, second, state.worlds, actions)
         step = Step(actions, outcome.reward + outcome.shaping, outcome.done)
         replay = state.replay.add(state.worlds, step, after)
         gains = {"reward": outcome.reward.mean(-1), "shaping": outcome.shaping.mean(-1)}
@@ -199,34 +204,36 @@ class MADDPG:
                 lambda x: jax.lax.dynamic_slice_in_dim(x, part * size, size, -1), transition
             )
 
-        def complete(transition: Transition, key: Array) -> Batch:
+        def complete(transition: Transition, noise: Array) -> Batch:
             before = self.architecture.observe(self.game, transition.before)
             after = self.architecture.observe(self.game, transition.after)
-            next_actions = act(key, state.agents.target_policy, after)
+            next_actions = choose(state.agents.target_policy, after, noise)
             return Batch(transition, before, after, next_actions)
 
-        keys = jax.random.split(choice, self.slices)
-        return side_by_side(complete, (cut(transition, self.slices), keys), 1)
+        size = self.hyper.batch // self.parts
+        noise = jax.random.gumbel(choice, (NUM_ACTIONS, self.game.num_agents, size))
+        return side_by_side(complete, cut((transition, noise), self.slices), 1)
 
     def gradients(self, agent: Agent, seat: Seat, batches: Batch, key: Array) -> Any:
         """The losses of one agent, and their gradients by critic and by policy."""
 
-        def one(batch: Batch, key: Array) -> Any:
+        def one(batch: Batch, noise: Array) -> Any:
             goal = self.target(agent, seat, batch)
             # Both losses look at the same critic, so what it sees is encoded once.
             critic = jax.value_and_grad(self.critic_loss)(agent.critic, seat, batch, goal)
             policy = jax.value_and_grad(self.policy_loss)(
-                agent.policy, agent.critic, seat, batch, key
+                agent.policy, agent.critic, seat, batch, noise
             )
             return Losses(critic[0], policy[0]), (critic[1], policy[1])
 
-        first = jax.tree.map(lambda x: x[0], batches)
-        zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(one, first, key))
         if self.parts > 1:
             key = jax.random.fold_in(key, jax.lax.axis_index(PART))
-        keys = jax.random.split(key, self.slices)
+        noise = jax.random.gumbel(key, (NUM_ACTIONS, self.hyper.batch // self.parts))
+        rows = batches, cut(noise, self.slices)
+        shapes = jax.eval_shape(one, *jax.tree.map(lambda x: x[0], rows))
+        zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
         sums, _ = jax.lax.scan(
-            lambda sums, x: (jax.tree.map(jnp.add, sums, one(*x)), None), zeros, (batches, keys)
+            lambda sums, row: (jax.tree.map(jnp.add, sums, one(*row)), None), zeros, rows
         )
         return sums, seat.mine(batches.transition.before.alive).sum()
 
@@ -247,12 +254,12 @@ class MADDPG:
         return ((value - goal) ** 2 * seat.mine(alive)).sum()
 
     def policy_loss(
-        self, policy: Any, critic: Any, seat: Seat, batch: Batch, key: Array
+        self, policy: Any, critic: Any, seat: Seat, batch: Batch, noise: Float[Array, "5 batch"]
     ) -> Float[Array, ""]:
         """-Q with the agent's own action taken from its policy (equation 1), summed likewise."""
         alive = batch.transition.before.alive
         logits = policy(jax.tree.map(seat.mine, batch.before))
-        own = gumbel_softmax(key, logits)[:, None]
+        own = gumbel_softmax(logits, noise)[:, None]
         me = jnp.asarray(seat.me)[:, None]
         actions = jnp.where(me, own, batch.transition.step.actions.swapaxes(0, 1))
         value = critic(batch.before, actions, alive, seat)
@@ -265,6 +272,11 @@ class MADDPG:
             optax.clip_by_global_norm(self.hyper.gradient_norm),
             optax.adam(self.hyper.learning_rate),
         )
+
+    def optimisers(self, agents: Agent) -> tuple[Any, Any]:
+        """Fresh ones, of the policies and of the critics."""
+        init: Any = jax.vmap(self.optimiser.init)
+        return init(agents.policy), init(agents.critic)
 
     def step(self, agent: Agent, optimisers: Any, slopes: Any) -> tuple[Agent, Any]:
         """One agent after a step of its critic and policy; its targets follow."""

@@ -42,6 +42,7 @@ class Replay(eqx.Module):
     worlds: World  # [rounds, horizon + 1, worlds, ...]
     steps: Step  # [rounds, horizon, worlds, ...]
     time: Int[Array, "..."]
+    rounds: int = eqx.field(static=True)  # in all parts together
     parts: int = eqx.field(static=True, default=1)
 
     @staticmethod
@@ -50,13 +51,14 @@ class Replay(eqx.Module):
 
         With parts, it is one part of that.
         """
-        rounds = -(-(1 + -(-capacity // (worlds * game.horizon))) // parts)
+        rounds = 1 + -(-capacity // (worlds * game.horizon))
+        rows = -(-rounds // parts)
         n = game.num_agents
 
         spare = int(parts > 1)  # a last row, for what the other parts keep
 
         def room(steps: int, shape: tuple[int, ...], dtype: Any) -> Array:
-            return jnp.zeros((rounds + spare, steps, worlds, *shape), dtype)
+            return jnp.zeros((rows + spare, steps, worlds, *shape), dtype)
 
         world = jax.eval_shape(game.reset, jax.random.key(0))
         return Replay(
@@ -67,16 +69,13 @@ class Replay(eqx.Module):
                 done=room(game.horizon, (n,), bool),
             ),
             time=jnp.zeros((), jnp.int32),
+            rounds=rounds,
             parts=parts,
         )
 
     @property
     def horizon(self) -> int:
         return self.steps.reward.shape[1]
-
-    @property
-    def rounds(self) -> int:
-        return (self.steps.reward.shape[0] - int(self.parts > 1)) * self.parts
 
     def locate(self, time: Array) -> tuple[Array, Array, Bool[Array, "..."]]:
         """Row and step at which `time` is stored, and whether that is in this part."""
@@ -97,7 +96,8 @@ class Replay(eqx.Module):
             return jax.tree.map(put, rows, row)
 
         worlds = store(at + 1, store(at, self.worlds, before), after)
-        return Replay(worlds, store(at, self.steps, step), self.time + 1, self.parts)
+        steps = store(at, self.steps, step)
+        return Replay(worlds, steps, self.time + 1, self.rounds, self.parts)
 
     def sample(self, key: Array, batch: int) -> Transition:
         """Transitions drawn uniformly, with repetition, from those that are stored."""
@@ -122,4 +122,8 @@ class Replay(eqx.Module):
 def replay_bytes(game: Game, worlds: int, capacity: int, parts: int = 1) -> int:
     """The memory that `Replay.empty` would take."""
     empty = jax.eval_shape(lambda: Replay.empty(game, worlds, capacity, parts))
-    return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(empty))
+    return tree_bytes(empty)
+
+
+def tree_bytes(tree: Any) -> int:
+    return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))

@@ -9,18 +9,20 @@ from jaxtyping import Array, Float
 from epcx.games import Game, Outcome, World
 
 
-def gumbel_softmax(key: Array, logits: Float[Array, "5 *rows"]) -> Float[Array, "5 *rows"]:
-    """A soft sample at temperature 1."""
-    return jax.nn.softmax(logits + jax.random.gumbel(key, logits.shape), 0)
+def gumbel_softmax(
+    logits: Float[Array, "5 *rows"], noise: Float[Array, "5 *rows"]
+) -> Float[Array, "5 *rows"]:
+    """Soft samples at temperature 1, by Gumbel noise."""
+    return jax.nn.softmax(logits + noise, 0)
 
 
-def act(key: Array, policies: Any, views: Any) -> Float[Array, "5 agents batch"]:
+def choose(policies: Any, views: Any, noise: Array) -> Float[Array, "5 agents batch"]:
     """What the policies of all seats do, given what everybody sees."""
     logits = jax.vmap(lambda policy, view: policy(view), (0, -2), -2)(policies, views)
-    return gumbel_softmax(key, logits)
+    return gumbel_softmax(logits, noise)
 
 
-def play(
+def step_worlds(
     game: Game, key: Array, worlds: World, actions: Float[Array, "agents 5 batch"]
 ) -> tuple[World, Outcome, World]:
     """One step: the worlds after it, what it gave, and the worlds to go on with.

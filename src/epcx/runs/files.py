@@ -9,7 +9,10 @@ def write_bytes(path: Path, content: bytes) -> None:
     path = Path(os.path.realpath(path))  # a link stays a link
     temporary = path.parent / f".{secrets.token_hex(6)}.tmp"
     try:
-        temporary.write_bytes(content)
+        with open(temporary, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)

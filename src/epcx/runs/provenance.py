@@ -4,12 +4,15 @@ import datetime
 import os
 import platform
 import subprocess
+from pathlib import Path
 
 import jax
 
+from epcx import __version__
+
 
 def describe() -> dict[str, object]:
-    """Device, cores, versions, date and commit."""
+    """Device, cores, versions, date, and the commit if this is a checkout."""
     return {
         "device": jax.devices()[0].device_kind,
         "devices": jax.device_count(),
@@ -17,6 +20,7 @@ def describe() -> dict[str, object]:
         "cores": len(os.sched_getaffinity(0))
         if hasattr(os, "sched_getaffinity")
         else os.cpu_count(),
+        "epcx": __version__,
         "python": platform.python_version(),
         "jax": jax.__version__,
         "date": datetime.date.today().isoformat(),
@@ -46,5 +50,5 @@ def commit() -> str | None:
 
 def _git(*arguments: str) -> str:
     return subprocess.run(
-        ["git", *arguments], capture_output=True, text=True, check=True
+        ["git", *arguments], capture_output=True, text=True, check=True, cwd=Path(__file__).parent
     ).stdout.strip()

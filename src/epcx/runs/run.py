@@ -29,6 +29,7 @@ class Run:
         self.path = path
         self.config = config
         self.boards: dict[int, Any] = {}
+        self.result: dict[str, Any] = {}
 
     @classmethod
     def create(cls, path: Path, config: dict[str, Any], tensorboard: bool = False) -> "Run":
@@ -56,9 +57,10 @@ class Run:
     def open(cls, path: Path) -> "Run":
         try:
             config = json.loads((path / CONFIG).read_text())
-        except OSError:
-            raise InputError(f"{path} is not a run: it has no {CONFIG}") from None
-        except ValueError:
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise InputError(f"{path} is not a run: cannot read its {CONFIG} ({reason})") from None
+        except (ValueError, RecursionError):
             raise InputError(f"{path / CONFIG} is damaged: it is not JSON") from None
         if not isinstance(config, dict):
             raise InputError(f"{path / CONFIG} is damaged: it holds no settings")
@@ -84,7 +86,9 @@ class Run:
                     if isinstance(value, float):
                         board.add_scalar(name, value, row["episodes"])
 
-    def close(self) -> None:
+    def finish(self, result: dict[str, Any]) -> None:
+        self.result = result
+        self.write(RESULT, result)
         for board in self.boards.values():
             board.close()
 

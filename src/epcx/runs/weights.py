@@ -34,9 +34,10 @@ def load_weights(path: Path, like: Any, about: dict[str, str]) -> Any:
             )
     expected = named(like)
     fits = arrays.keys() == expected.keys() and all(
-        arrays[name].shape[1:] == x.shape[1:] for name, x in expected.items()
+        arrays[name].shape[1:] == x.shape[1:] and arrays[name].dtype == x.dtype
+        for name, x in expected.items()
     )
-    if not fits or len({len(x) for x in arrays.values()}) != 1:
+    if not fits or len({len(x) for x in arrays.values()} - {0}) != 1:
         raise InputError(f"{path} holds weights of another architecture or population")
     return jax.tree.unflatten(jax.tree.structure(like), [arrays[name] for name in expected])
 
