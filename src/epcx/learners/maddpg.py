@@ -196,13 +196,9 @@ class MADDPG:
     def draw(self, state: State, key: Array) -> Batch:
         """A draw of transitions, this device's part of it, in slices on the first axis."""
         which, choice = jax.random.split(key)
-        transition = state.replay.sample(which, self.hyper.batch)
-        if self.parts > 1:
-            size, part = self.hyper.batch // self.parts, jax.lax.axis_index(PART)
-            choice = jax.random.fold_in(choice, part)
-            transition = jax.tree.map(
-                lambda x: jax.lax.dynamic_slice_in_dim(x, part * size, size, -1), transition
-            )
+        whole = self.hyper.batch
+        noise = jax.random.gumbel(choice, (NUM_ACTIONS, self.game.num_agents, whole))
+        mine = self.part((state.replay.sample(which, whole), noise))
 
         def complete(transition: Transition, noise: Array) -> Batch:
             before = self.architecture.observe(self.game, transition.before)
@@ -210,12 +206,21 @@ class MADDPG:
             next_actions = choose(state.agents.target_policy, after, noise)
             return Batch(transition, before, after, next_actions)
 
+        return side_by_side(complete, cut(mine, self.slices), 1)
+
+    def part(self, batch: Any) -> Any:
+        """This device's part of what all devices of the match have."""
+        if self.parts == 1:
+            return batch
         size = self.hyper.batch // self.parts
-        noise = jax.random.gumbel(choice, (NUM_ACTIONS, self.game.num_agents, size))
-        return side_by_side(complete, cut((transition, noise), self.slices), 1)
+        begin = jax.lax.axis_index(PART) * size
+        return jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, begin, size, -1), batch)
 
     def gradients(self, agent: Agent, seat: Seat, batches: Batch, key: Array) -> Any:
-        """The losses of one agent, and their gradients by critic and by policy."""
+        """Losses of one agent, their gradients by critic and by policy, and its living samples.
+
+        All of them are sums over this device's part of the batch.
+        """
 
         def one(batch: Batch, noise: Array) -> Any:
             goal = self.target(agent, seat, batch)
@@ -226,9 +231,7 @@ class MADDPG:
             )
             return Losses(critic[0], policy[0]), (critic[1], policy[1])
 
-        if self.parts > 1:
-            key = jax.random.fold_in(key, jax.lax.axis_index(PART))
-        noise = jax.random.gumbel(key, (NUM_ACTIONS, self.hyper.batch // self.parts))
+        noise = self.part(jax.random.gumbel(key, (NUM_ACTIONS, self.hyper.batch)))
         rows = batches, cut(noise, self.slices)
         shapes = jax.eval_shape(one, *jax.tree.map(lambda x: x[0], rows))
         zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
