@@ -7,6 +7,8 @@ from typing import Any
 
 import jax
 
+from epcx.runs.provenance import cores
+
 CONFIG: Any = jax.config
 
 
@@ -20,12 +22,6 @@ def use_all_cores() -> None:
     ):
         with contextlib.suppress(RuntimeError):  # too late: JAX has started
             CONFIG.update("jax_num_cpu_devices", cores())
-
-
-def cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def keep_compiled_programs() -> None:

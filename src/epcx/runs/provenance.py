@@ -17,15 +17,20 @@ def describe() -> dict[str, object]:
         "device": jax.devices()[0].device_kind,
         "devices": jax.device_count(),
         "processor": processor(),
-        "cores": len(os.sched_getaffinity(0))
-        if hasattr(os, "sched_getaffinity")
-        else os.cpu_count(),
+        "cores": cores(),
         "epcx": __version__,
         "python": platform.python_version(),
         "jax": jax.__version__,
         "date": datetime.date.today().isoformat(),
         "commit": commit(),
     }
+
+
+def cores() -> int:
+    """The CPU cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def processor() -> str:
