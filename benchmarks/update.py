@@ -79,7 +79,7 @@ class Benchmark:
             "ms_per_update_and_match": round(median / matches, 3),
             "fastest_ms": round(times[0], 3),
             "slowest_ms": round(times[-1], 3),
-            "replay_bytes_per_device": engine.bytes,
+            "bytes_per_device": engine.bytes,
             "compile_seconds": round(once - again, 1),
             "devices": engine.layout.rows * engine.layout.parts,
             "devices_per_match": engine.layout.parts,
@@ -101,8 +101,8 @@ def in_sentence(row: dict[str, object]) -> str:
     ratio = row.get("times_faster_than_authors")
     return (
         f"{row['game']} {row['population']}, {row['method']}, {row['matches']} match(es): "
-        f"{row['ms_per_update']} ms per update, replay "
-        f"{in_words(int(str(row['replay_bytes_per_device'])))} per device, compiled in "
+        f"{row['ms_per_update']} ms per update, replay and networks "
+        f"{in_words(int(str(row['bytes_per_device'])))} per device, compiled in "
         f"{row['compile_seconds']} s" + (f", {ratio} times the authors' speed" if ratio else "")
     )
 
