@@ -81,7 +81,7 @@ class Benchmark:
             "slowest_ms": round(times[-1], 3),
             "bytes_per_device": engine.bytes,
             "compile_seconds": round(once - again, 1),
-            "devices": engine.layout.rows * engine.layout.parts,
+            "devices": len(engine.devices),
             "devices_per_match": engine.layout.parts,
             "platform": engine.devices[0].platform,
         }

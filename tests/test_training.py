@@ -193,7 +193,7 @@ def test_what_makes_a_replay_fit_is_named():
     engine.free = engine.bytes // 2
     assert training.advice(wanted, engine) == "use --replay 400000 or less, or --matches 3 or fewer"
     with pytest.raises(InputError, match="use --replay 400000"):
-        engine.check_memory(training.advice(wanted, engine))
+        engine.check_memory(lambda: training.advice(wanted, engine))
 
 
 def test_log_lines_are_spread_over_the_training():

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from epcx import __version__
-from epcx.errors import InputError
+from epcx.errors import InputError, reason
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         stop("the device's memory is exhausted: use a smaller batch, replay or population", 1)
     except OSError as error:
         discard_output()
-        stop(f"cannot write the output: {(error.strerror or str(error)).lower()}", 1)
+        stop(f"cannot write the output: {reason(error)}", 1)
 
 
 def run(arguments: list[str]) -> None:

@@ -10,6 +10,11 @@ class InputError(ValueError):
     """Bad input: the message is one sentence that names the value and what is allowed."""
 
 
+def reason(error: OSError) -> str:
+    """Why the system refused, in lower case for the middle of a sentence."""
+    return (error.strerror or str(error)).lower()
+
+
 def whole_number(name: str, value: Any, low: int, high: int | None = None) -> int:
     """`value` as an int, if it is a whole number from `low` to `high`."""
     try:

@@ -26,7 +26,6 @@ LOG_LINES = 100  # per match, over the whole training
 MAX_MATCHES = 10_000
 MAX_EPISODES = 10**9
 SCORED = ("reward", "shaping")  # metrics that are pooled as scores; the others are means
-NOTHING: Any = contextlib.nullcontext()
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ def train(
     learner = training.learner()
     total = learner.updates(training.episodes)
     engine = LocalEngine(learner, training.matches)
-    engine.check_memory(advice(training, engine))
+    engine.check_memory(lambda: advice(training, engine))
     run = Run.create(folder, training.config(), tensorboard)
     announce(engine.in_words())
     clock = Clock()
@@ -108,7 +107,7 @@ def train(
     finally:
         try:
             # A second interrupt may have come within a chunk, whose old state is gone by then.
-            with contextlib.suppress(RuntimeError) if ended == "interrupted" else NOTHING:
+            with contextlib.suppress(*([RuntimeError] if ended == "interrupted" else [])):
                 if engine.turns:
                     save_agents(run, learner, engine.agents())
         finally:

@@ -140,7 +140,7 @@ def test_a_replay_that_does_not_fit_is_refused(monkeypatch):
     monkeypatch.setattr("epcx.engines.local.free_memory", lambda devices: 50_000)
     engine = LocalEngine(learners.make("maddpg", GAME, HYPER), 2, jax.devices()[:1])
     with pytest.raises(InputError, match=r"training 2 matches takes .* kB .* 50 kB are free: use"):
-        engine.check_memory("use less")
+        engine.check_memory(lambda: "use less")
 
 
 def test_bytes_in_words():

@@ -11,7 +11,8 @@ import pytest
 from jax.sharding import PartitionSpec
 
 from epcx import games
-from epcx.learners.replay import PART, Replay, Step, replay_bytes
+from epcx.learners.learner import PART
+from epcx.learners.replay import Replay, Step, replay_bytes
 
 WORLDS = 3
 GAME = games.make("food-collection", 2)

@@ -33,9 +33,13 @@ def observe(game: Game, worlds: World) -> Observation:
 
 def widest(game: Game) -> int:
     """Bytes of the widest layer of a critic, per sample: hidden units of all pairs of entities."""
+    return sum(entities.mask.size for entities in entity_shapes(game).values()) * HIDDEN * 4
+
+
+def entity_shapes(game: Game) -> dict[str, Entities]:
+    """The sets that agents see in one world, by type, as shapes."""
     world = jax.eval_shape(game.reset, jax.random.key(0))
-    seen = jax.eval_shape(game.observe, world).entities.values()
-    return sum(e.mask.size for e in seen) * HIDDEN * 4
+    return jax.eval_shape(game.observe, world).entities
 
 
 class ObservationEncoder(eqx.Module):
@@ -45,8 +49,7 @@ class ObservationEncoder(eqx.Module):
     entities: dict[str, MLP]
 
     def __init__(self, key: Array, game: Game):
-        world = jax.eval_shape(game.reset, jax.random.key(0))
-        seen = jax.eval_shape(game.observe, world).entities
+        seen = entity_shapes(game)
         keys = jax.random.split(key, 1 + len(seen))
         self.own = MLP(keys[0], OWN_FEATURES, HIDDEN, EMBEDDING)
         self.entities = {

@@ -5,7 +5,7 @@ devices than matches, the devices of a row share one. Matches that do not fit at
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from operator import itemgetter
@@ -19,8 +19,7 @@ from jaxtyping import Array
 
 from epcx.engines.devices import free_memory, in_words, keep_compiled_programs
 from epcx.errors import InputError
-from epcx.learners.learner import Learner
-from epcx.learners.replay import PART
+from epcx.learners.learner import PART, Learner
 
 MATCH = "match"
 SPREAD = PartitionSpec(MATCH, PART)  # the first two axes of every array of a state
@@ -54,33 +53,34 @@ class LocalEngine:
 
     def __init__(self, learner: Learner, matches: int, devices: Sequence[Any] | None = None):
         keep_compiled_programs()
-        self.devices = list(devices or jax.local_devices())
+        offered = list(devices or jax.local_devices())
         self.matches = matches
-        platform = self.devices[0].platform
-        self.layout = lay_out(matches, len(self.devices), platform, learner.most_parts())
-        used = self.devices[: self.layout.rows * self.layout.parts]
-        free = free_memory(used)
-        self.learner = learner.fitted(platform, free, self.layout.at_once, self.layout.parts)
+        platform = offered[0].platform
+        self.layout = lay_out(matches, len(offered), platform, learner.most_parts())
+        self.devices = offered[: self.layout.rows * self.layout.parts]
+        self.free = free_memory(self.devices)
+        self.learner = learner.fitted(platform, self.free, self.layout.at_once, self.layout.parts)
         self.bytes = self.learner.memory() * self.layout.at_once * self.layout.turns  # per device
-        self.free = free
         self.turns: list[Any] = []
 
-    def check_memory(self, remedy: str) -> None:
-        """`remedy` names the options that make the replay smaller."""
+    def check_memory(self, remedy: Callable[[], str]) -> None:
+        """`remedy` names the options that make the replay smaller; it is asked only then."""
         if self.bytes > 0.9 * self.free:
             raise InputError(
-                f"training {self.matches} match{'es' * (self.matches > 1)} takes "
-                f"{in_words(self.bytes)} on each device, of which {in_words(self.free)} are free: "
-                + remedy
+                f"training {self._many} takes {in_words(self.bytes)} on each device, of which "
+                f"{in_words(self.free)} are free: {remedy()}"
             )
+
+    @property
+    def _many(self) -> str:
+        return f"{self.matches} match{'es' * (self.matches > 1)}"
 
     def in_words(self) -> str:
         """What will happen where, and the memory it takes."""
         kind = self.devices[0].platform.upper()
-        many = f"{self.matches} match{'es' * (self.matches > 1)}"
-        number = self.layout.rows * self.layout.parts
+        number = len(self.devices)
         return (
-            f"{many} on {number} {kind} device{'s' * (number > 1)}; "
+            f"{self._many} on {number} {kind} device{'s' * (number > 1)}; "
             f"replay and networks take {in_words(self.bytes)} per device"
         )
 
@@ -115,8 +115,8 @@ class LocalEngine:
 
     @cached_property
     def mesh(self) -> Mesh:
-        rows, parts = self.layout.rows, self.layout.parts
-        return Mesh(np.array(self.devices[: rows * parts]).reshape(rows, parts), (MATCH, PART))
+        grid = np.array(self.devices).reshape(self.layout.rows, self.layout.parts)
+        return Mesh(grid, (MATCH, PART))
 
     @cached_property
     def _start(self) -> Any:

@@ -11,6 +11,8 @@ from jaxtyping import Array, Float
 
 from epcx.games import Game, World
 
+PART = "part"  # the name of the axis of devices that share one match
+
 
 @runtime_checkable
 class Learner(Protocol):

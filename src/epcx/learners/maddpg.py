@@ -16,7 +16,8 @@ from epcx.agents.agent import Agent, Architecture
 from epcx.agents.seat import Seat, seats
 from epcx.games import NUM_ACTIONS, Game, World
 from epcx.learners.hyperparameters import Hyperparameters
-from epcx.learners.replay import PART, Replay, Step, Transition, replay_bytes, tree_bytes
+from epcx.learners.learner import PART
+from epcx.learners.replay import Replay, Step, Transition, replay_bytes, tree_bytes
 from epcx.learners.rollout import choose, gumbel_softmax, step_worlds
 
 CACHE = 2**21  # bytes of the widest layer at a time: about a core's second-level cache

@@ -16,8 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from epcx.games import NUM_ACTIONS, Game, World
-
-PART = "part"  # the axis of devices that share one match
+from epcx.learners.learner import PART
 
 
 class Step(NamedTuple):

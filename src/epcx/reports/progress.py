@@ -1,7 +1,6 @@
 """Progress of a long job: a live bar in a terminal, a line now and then elsewhere."""
 
 import time
-from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -32,12 +31,7 @@ class EpisodeProgress:
         self.bar.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.bar.stop()
 
     def say(self, line: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from epcx.errors import InputError
+from epcx.errors import InputError, reason
 from epcx.runs.files import write_bytes
 
 FORMAT = "epcx-replay"
@@ -242,7 +242,7 @@ def load(path: str | Path) -> Replay:
             raise OSError("it is not a file")  # reading a pipe would wait for ever
         payload = json.loads(Path(path).read_bytes())
     except OSError as error:
-        raise InputError(f"cannot read the replay {path}: {_reason(error)}") from None
+        raise InputError(f"cannot read the replay {path}: {reason(error)}") from None
     except (ValueError, RecursionError):
         raise InputError(f"{path} is not a replay: it is not valid JSON") from None
     try:
@@ -276,7 +276,7 @@ def check_destination(path: Path) -> None:
         if path.is_dir():
             raise InputError(f"cannot write the replay {path}: it is a folder")
     except OSError as error:
-        raise InputError(f"cannot write the replay {path}: {_reason(error)}") from None
+        raise InputError(f"cannot write the replay {path}: {reason(error)}") from None
 
 
 def player_assets() -> tuple[str, str]:
@@ -332,8 +332,4 @@ def _write_bytes(path: Path, content: bytes) -> None:
     try:
         write_bytes(path, content)
     except OSError as error:
-        raise InputError(f"cannot write the replay {path}: {_reason(error)}") from None
-
-
-def _reason(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()
+        raise InputError(f"cannot write the replay {path}: {reason(error)}") from None

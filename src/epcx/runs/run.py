@@ -12,7 +12,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from epcx.errors import InputError
+from epcx.errors import InputError, reason
 from epcx.runs.files import write_bytes
 from epcx.runs.provenance import describe
 from epcx.runs.weights import load_weights, save_weights
@@ -43,8 +43,7 @@ class Run:
                 f"run folder {path} exists already: choose another --name, or remove it"
             ) from None
         except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            raise InputError(f"run folder {path} cannot be made: {reason}") from None
+            raise InputError(f"run folder {path} cannot be made: {reason(error)}") from None
         run = cls(path, config)
         run.write(CONFIG, {**config, "made_with": describe()})
         if tensorboard:
@@ -58,8 +57,8 @@ class Run:
         try:
             config = json.loads((path / CONFIG).read_text())
         except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            raise InputError(f"{path} is not a run: cannot read its {CONFIG} ({reason})") from None
+            why = reason(error)
+            raise InputError(f"{path} is not a run: cannot read its {CONFIG} ({why})") from None
         except (ValueError, RecursionError):
             raise InputError(f"{path / CONFIG} is damaged: it is not JSON") from None
         if not isinstance(config, dict):
