@@ -4,10 +4,10 @@ import contextlib
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from epcx import __version__
-from epcx.errors import InputError, reason
+from epcx.errors import InputError, RunError, reason
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -26,6 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except BrokenPipeError:  # the reader of our output has gone, as `head` does
         discard_output()
         sys.exit(0)
+    except RunError as error:
+        stop(str(error), 1)
     except RuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
@@ -42,22 +44,30 @@ def run(arguments: list[str]) -> None:
     # Imported late: JAX takes a second, in which an interrupt should be answered as at any time.
     import tyro
 
-    from epcx.commands import Command
+    from epcx.commands import Command, Train
 
+    about = "Grow large teams of agents by Evolutionary Population Curriculum."
+    with complaints():
+        command = tyro.cli(Command, prog="epcx", description=about, args=arguments or ["--help"])
+    if isinstance(command, Train):
+        # Read again, now that it is known which preset the defaults come from.
+        default = command.with_defaults()
+        with complaints():
+            command = tyro.cli(Train, prog="epcx train", args=arguments[1:], default=default)
+    command.run()
+
+
+@contextlib.contextmanager
+def complaints() -> Iterator[None]:
+    """Turns what tyro writes about bad options into one sentence."""
     complaint = io.StringIO()
     try:
         with contextlib.redirect_stderr(complaint):
-            command = tyro.cli(
-                Command,
-                prog="epcx",
-                description="Grow large teams of agents by Evolutionary Population Curriculum.",
-                args=arguments or ["--help"],
-            )
+            yield
     except SystemExit as stopped:
         if stopped.code:
             raise InputError(sentence(complaint.getvalue())) from None
         raise
-    command.run()
 
 
 def sentence(box: str) -> str:

@@ -1,8 +1,9 @@
 """What `epcx` can do: one dataclass per command, whose fields are its options."""
 
 import dataclasses
+import hashlib
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,17 +12,20 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from epcx import games, training
-from epcx.engines.devices import keep_compiled_programs, use_all_cores
+from epcx import games, presets, trained, trainer
+from epcx.engines.arena import Arena
+from epcx.engines.devices import in_words, use_all_cores
 from epcx.errors import MAX_SEED, InputError, whole_number
-from epcx.evaluation.evaluate import play_episodes, summarise
+from epcx.evaluation.evaluate import summarise
 from epcx.evaluation.scripted import PLAYERS, Act
+from epcx.evolution import lineage
 from epcx.interrupts import Interrupts
-from epcx.learners import Hyperparameters
 from epcx.reports import replay
+from epcx.reports.family import print_lineage
 from epcx.reports.progress import EpisodeProgress
 from epcx.reports.recording import record
 from epcx.runs.run import Run
+from epcx.training import PlannedStage, Training, describe_plan, plan
 
 NARROW = 70  # columns: too few for a table
 MAX_EVALUATION = 10_000_000  # episodes
@@ -69,82 +73,160 @@ def describe(game: type[games.Game]) -> dict[str, object]:
 
 @dataclass(frozen=True)
 class Train:
-    """Train matches of a game from scratch, and keep them as a run."""
+    """Train agents for a game, by EPC or another method, and keep them as a run."""
 
-    game: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="GAME")]
-    """A game (see `epcx games`)."""
+    training: Annotated[Training, tyro.conf.arg(name="")]
 
-    method: str = "att-maddpg"
-    """att-maddpg (attention networks), maddpg or mean-field."""
+    preset: presets.Preset = "paper"
+    """Where the other defaults come from: paper (the paper's schedule), quick (minutes on a
+    laptop) or smoke (seconds, to see whether it works)."""
 
-    population: str | None = None
-    """How many agents each role has, such as 3-2; by default the game's first stage."""
+    budget: presets.Budget = "lineage"
+    """Episodes of methods without a curriculum, by default: as many as EPC has accumulated along
+    one lineage, or in total, in all its matches."""
 
-    episodes: int = 50_000
-    """Episodes per match, the warm-up included."""
+    out: Path | None = None
+    """The folder of the run; by default in runs/, named after game, population, method and seed."""
 
-    matches: int = 1
-    """Matches that train side by side, with seeds of their own."""
-
-    seed: int = 0
-    """Fixes everything: the same seed gives the same weights."""
-
-    name: str | None = None
-    """Name of the run; by default made of game, population, method and seed."""
-
-    runs: Path = Path("runs")
-    """The folder that runs are kept in."""
+    checkpoint_minutes: float = 3.0
+    """Between two checkpoints, at least."""
 
     tensorboard: bool = False
     """Write the metrics for TensorBoard, too (needs the extra `track`)."""
 
-    json: bool = False
-    """Print the result as JSON."""
+    dry_run: bool = False
+    """Print the plan, and train nothing."""
 
-    hyper: Annotated[Hyperparameters, tyro.conf.arg(name="")] = field(
-        default_factory=Hyperparameters
-    )
+    json: bool = False
+    """Print the plan or the result as JSON."""
+
+    def with_defaults(self) -> "Train":
+        """The same command with everything as its preset has it, for a second look."""
+        asked = self.training
+        wanted = presets.make(asked.game, asked.method, self.preset, asked.population, self.budget)
+        return dataclasses.replace(self, training=wanted)
 
     def run(self) -> None:
         use_all_cores()
-        wanted = training.Training(
-            self.game,
-            self.method,
-            self.population,
-            self.episodes,
-            self.matches,
-            self.seed,
-            self.hyper,
+        pause = checkpoint_seconds(self.checkpoint_minutes)
+        rows = plan(self.training)
+        if self.dry_run:
+            print_plan(self.training, rows, self.json)
+            return
+        last = rows[-1].population
+        name = f"{self.training.game}-{last}-{self.training.method}-seed{self.training.seed}"
+        folder = self.out or Path("runs") / name
+        with EpisodeProgress() as progress, Interrupts() as interrupts:
+            run = trainer.train(
+                self.training, folder, self.tensorboard, progress, interrupts, pause
+            )
+        print_result(run, self.json)
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Go on with a training that was interrupted or killed."""
+
+    run_folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """The folder of a run."""
+
+    checkpoint_minutes: float = 3.0
+    """Between two checkpoints, at least."""
+
+    json: bool = False
+    """Print the result as JSON."""
+
+    def run(self) -> None:
+        use_all_cores()
+        pause = checkpoint_seconds(self.checkpoint_minutes)
+        with EpisodeProgress() as progress, Interrupts() as interrupts:
+            run = trainer.resume(self.run_folder, progress, interrupts, pause)
+        print_result(run, self.json)
+
+
+def checkpoint_seconds(minutes: float) -> float:
+    if not 0 <= minutes < float("inf"):
+        raise InputError(f"checkpoint-minutes {minutes} is negative or no number")
+    return 60 * minutes
+
+
+def print_plan(training: Training, rows: list[PlannedStage], as_json: bool) -> None:
+    whole = describe_plan(rows)
+    if as_json:
+        print(json.dumps({**training.config(), "plan": whole}, indent=2))
+        return
+    console = Console(highlight=False)
+    kept = f", K = {training.sets}" if training.grows else ""
+    console.print(f"{training.game}, {training.method}{kept}, seed {training.seed}", style="bold")
+    table = Table(box=None, padding=(0, 2), header_style="")
+    headings = ("stage", "matches", "episodes each", "in total", "updates each", "replay")
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(
+            row.population,
+            f"{row.matches}",
+            f"{row.episodes:,}",
+            f"{row.episodes * row.matches:,}",
+            f"{row.updates:,}",
+            in_words(row.replay_bytes),
         )
-        config = wanted.config()
-        name = self.name or f"{self.game}-{config['population']}-{self.method}-seed{self.seed}"
-        if Path(name).name != name or name == "..":
-            raise InputError(
-                f"name {name!r} is not the name of a folder: --runs says where it goes"
-            )
-        learner = wanted.learner()
-        total = learner.episodes(learner.updates(self.episodes))
-        progress = EpisodeProgress(config["population"], total)
-        with progress, Interrupts() as interrupts:
-            run = training.train(
-                wanted,
-                self.runs / name,
-                self.tensorboard,
-                progress.show,
-                progress.say,
-                interrupts,
-            )
-        result = run.result
+    console.print(table)
+    console.print(
+        f"episodes: {whole['episodes_along_a_lineage']:,} along a lineage, "
+        f"{whole['episodes_in_total']:,} in total"
+    )
+    games = sum(row.fitness_games for row in rows)
+    if games:
+        console.print(f"fitness: {games} games of {training.fitness_episodes:,} episodes")
+
+
+def print_result(run: Run, as_json: bool) -> None:
+    result = run.result
+    if as_json:
+        print(json.dumps({"run": str(run.path), **result}, indent=2))
+        return
+    minutes, seconds = divmod(round(result["seconds"]), 60)
+    print(
+        f"{result['ended']}: {result['episodes_along_a_lineage']} episodes along a lineage, "
+        f"{result['episodes_in_total']} in total, in {minutes} min {seconds} s; "
+        f"try: epcx evaluate {run.path}"
+    )
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """Show where the best agent sets of a run come from."""
+
+    run_folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """The folder of a run."""
+
+    json: bool = False
+    """Print all agent sets of all stages as JSON."""
+
+    def run(self) -> None:
+        run = Run.open(self.run_folder)
+        found = lineage.Lineage.from_json(run.lineage())
         if self.json:
-            print(json.dumps({"run": str(run.path), **result}, indent=2))
+            print(json.dumps(found.to_json(), indent=2))
         else:
-            minutes, seconds = divmod(round(result["seconds"]), 60)
-            print(
-                f"{result['ended']}: {result['episodes']} episodes in {minutes} min {seconds} s; "
-                f"see {run.path}, or try: epcx evaluate {run.path}"
-            )
-        if result["ended"] == "diverged":
-            raise SystemExit(1)
+            print_lineage(found, Console(highlight=False))
+
+
+@dataclass(frozen=True)
+class Digest:
+    """Print a checksum of what a run has trained: equal for equal results."""
+
+    run_folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """The folder of a run."""
+
+    json: bool = False
+    """Print the checksum of every part, too, as JSON."""
+
+    def run(self) -> None:
+        parts = Run.open(self.run_folder).digests()
+        whole = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+        print(json.dumps({"digest": whole, "parts": parts}, indent=2) if self.json else whole)
 
 
 @dataclass(frozen=True)
@@ -158,10 +240,14 @@ class Evaluate:
     """Episodes per match."""
 
     population: str | None = None
-    """Play at another population (attention networks only); agents then take several seats."""
+    """Play at this population, by default the last stage's. Where a role has more seats than
+    agents, agents take several (attention networks only)."""
+
+    stage: str | None = None
+    """The stage whose agents play, such as 6-4; by default that of the population, or the last."""
 
     match: int | None = None
-    """One match of the run; by default all of them."""
+    """One match: match 0 has the best set of each role. By default all that were kept."""
 
     seed: int = 0
     """Fixes the episodes."""
@@ -170,35 +256,32 @@ class Evaluate:
     """Print JSON instead of a table."""
 
     def run(self) -> None:
-        keep_compiled_programs()
+        use_all_cores()
         episodes = whole_number("episodes", self.episodes, 1, MAX_EVALUATION)
         key = jax.random.key(whole_number("seed", self.seed, 0, MAX_SEED))
         run = Run.open(self.run_folder)
-        learner = training.trained(run, self.population)
-        chosen = chosen_matches(run, self.match)
-        sets = [training.load_agents(run, match, learner) for match in chosen]
-        results = []
-        for match, agents in zip(chosen, sets, strict=True):
-            played = play_episodes(learner.game, learner.act, agents, key, episodes)
-            results.append({"match": match, "roles": summarise(learner.game, played)})
+        learner = trained.learner_of(run, self.population)
+        game = learner.game
+        stage = trained.stage_of(run, str(game.population), self.stage)
+        chosen = trained.matches_of(run, stage, self.match)
+        sets = [trained.load_agents(run, learner, stage, match) for match in chosen]
+        played = Arena(game, learner.act).play(sets, key, episodes)
+        results = [
+            {"match": match, "roles": summarise(game, counts)}
+            for match, counts in zip(chosen, played, strict=True)
+        ]
         if self.json:
             about = {
                 "run": str(self.run_folder),
-                "game": learner.game.name,
-                "population": str(learner.game.population),
+                "game": game.name,
+                "population": str(game.population),
+                "stage": stage,
                 "method": run.setting("method"),
                 "episodes": episodes,
             }
             print(json.dumps({**about, "matches": results}, indent=2))
         else:
-            print_evaluation(learner.game, results)
-
-
-def chosen_matches(run: Run, match: int | None) -> list[int]:
-    number = whole_number("matches", run.setting("matches"), 1, training.MAX_MATCHES)
-    if match is None:
-        return list(range(number))
-    return [whole_number("match", match, 0, number - 1)]
+            print_evaluation(game, results)
 
 
 def print_evaluation(game: games.Game, results: list[dict[str, Any]]) -> None:
@@ -239,8 +322,11 @@ class Replay:
     players: Literal["scripted", "random"] = "scripted"
     """Who plays, if no run is named."""
 
+    stage: str | None = None
+    """The stage of the run whose agents play; by default that of the population, or the last."""
+
     match: int = 0
-    """Which match of the run plays."""
+    """Which match of the run plays: 0 has the best set of each role."""
 
     seed: int = 0
     """Fixes the episode."""
@@ -251,7 +337,7 @@ class Replay:
     def run(self) -> None:
         replay.check_destination(self.out)
         if self.source.lower().endswith(".json"):
-            self.refuse("the recorded replay", "population", "players", "match", "seed")
+            self.refuse("the recorded replay", "population", "players", "stage", "match", "seed")
             recording = replay.load(Path(self.source))
         else:
             game, act, title = self.of_game() if self.is_game() else self.of_run()
@@ -267,22 +353,24 @@ class Replay:
         return self.source in games.GAMES or not Path(self.source).is_dir()
 
     def of_game(self) -> tuple[games.Game, Act, str]:
-        self.refuse("the game", "match")
+        self.refuse("the game", "stage", "match")
         game = games.make(self.source, self.population)
         return game, PLAYERS[self.players](game), f"{self.players} players".capitalize()
 
     def of_run(self) -> tuple[games.Game, Act, str]:
         self.refuse("the run", "players")
         run = Run.open(Path(self.source))
-        learner = training.trained(run, self.population)
-        (match,) = chosen_matches(run, self.match)
-        agents = training.load_agents(run, match, learner)
+        learner = trained.learner_of(run, self.population)
+        stage = trained.stage_of(run, str(learner.game.population), self.stage)
+        (match,) = trained.matches_of(run, stage, self.match)
+        agents = trained.load_agents(run, learner, stage, match)
 
         def act(key: jax.Array, world: games.World) -> jax.Array:
             batch = jax.tree.map(lambda x: x[..., None], world)
             return learner.act(key, agents, batch)[..., 0]
 
-        return learner.game, act, f"{run.setting('method')}, match {match}"
+        method = str(run.setting("method"))
+        return learner.game, act, f"{method} of stage {stage}, match {match}"
 
     def refuse(self, what: str, *options: str) -> None:
         for option in options:
@@ -296,6 +384,9 @@ class Replay:
 Command = (
     Annotated[Games, tyro.conf.subcommand("games")]
     | Annotated[Train, tyro.conf.subcommand("train")]
+    | Annotated[Resume, tyro.conf.subcommand("resume")]
+    | Annotated[Lineage, tyro.conf.subcommand("lineage")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[Replay, tyro.conf.subcommand("replay")]
+    | Annotated[Digest, tyro.conf.subcommand("digest")]
 )

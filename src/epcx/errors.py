@@ -1,4 +1,4 @@
-"""The one exception that users see as a sentence instead of a traceback."""
+"""The exceptions that users see as a sentence instead of a traceback."""
 
 import operator
 from typing import Any
@@ -8,6 +8,10 @@ MAX_SEED = 2**32 - 1  # JAX wraps larger ones around in silence
 
 class InputError(ValueError):
     """Bad input: the message is one sentence that names the value and what is allowed."""
+
+
+class RunError(RuntimeError):
+    """A job that cannot go on, through nobody's fault: the message says why, and what to do."""
 
 
 def reason(error: OSError) -> str:

@@ -1,245 +1,241 @@
-"""Trains matches of one game with one method, and keeps the result as a run."""
+"""What a training is asked to do: everything that decides its outcome."""
 
-import contextlib
-import math
-import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
-from typing import Any
+from functools import partial
+from typing import Annotated, Any
 
-import jax
-import jax.numpy as jnp
-import numpy as np
+import tyro
 
 from epcx import games, learners
+from epcx.engines.devices import in_words
 from epcx.engines.local import LocalEngine
 from epcx.errors import MAX_SEED, InputError, whole_number
+from epcx.evolution.curriculum import Curriculum, Stage
+from epcx.evolution.mix_and_match import number_of_mixtures, parents_needed
 from epcx.games import Game
-from epcx.interrupts import Interrupts
 from epcx.learners import MADDPG, Hyperparameters
-from epcx.runs.run import Run
+from epcx.learners.replay import replay_bytes
+from epcx.runs.run import MADE_WITH, Run
 
-SAVE_SECONDS = 60.0  # at least between two copies of the agents: what a sudden death can cost
-CHUNK_SECONDS = 2.0  # between two looks at the clock, the keyboard and the progress bar
-LOG_LINES = 100  # per match, over the whole training
+METHODS = {  # and the learner behind each
+    "epc": "att-maddpg",
+    "vanilla-pc": "att-maddpg",
+    **{method: method for method in learners.METHODS},
+}
+GROWING = ("epc", "vanilla-pc")
 MAX_MATCHES = 10_000
+MAX_SETS = 100
 MAX_EPISODES = 10**9
-SCORED = ("reward", "shaping")  # metrics that are pooled as scores; the others are means
 
 
 @dataclass(frozen=True)
 class Training:
-    """What is asked for: everything that decides the outcome."""
+    """A game, a method, and how long and how wide it trains."""
 
-    game: str
-    method: str = "att-maddpg"
-    population: str | None = None
+    game: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="GAME")]
+    """A game (see `epcx games`)."""
+
+    method: str = "epc"
+    """epc (the curriculum with evolution), vanilla-pc (without), or from scratch: att-maddpg
+    (attention networks), maddpg, mean-field."""
+
+    population: tuple[str, ...] = ()
+    """How many agents each role has, such as 3-2: one for each stage of a curriculum."""
+
     episodes: int = 50_000
-    matches: int = 1
+    """Episodes per match, the warm-up included: of the first stage of a curriculum, or of all."""
+
+    stage_episodes: int = 20_000
+    """Episodes per match in each later stage of a curriculum."""
+
+    sets: int = 2
+    """K: parallel agent sets of each role that go from one stage to the next."""
+
+    matches: int | None = None
+    """C: mixtures that are trained in each later stage, by default all; from scratch, the matches
+    that train side by side, by default one."""
+
+    initial_matches: int | None = None
+    """Matches in the first stage of a curriculum; by default as many as sets."""
+
+    fitness_episodes: int = 2_000
+    """Episodes of each game that is played for the fitness."""
+
+    fitness_rounds: int | None = None
+    """Games of each agent set against those of the other roles; by default all pairings."""
+
+    shaped_fitness: bool = False
+    """Count the shaping in the fitness, as the authors do."""
+
     seed: int = 0
-    hyper: Hyperparameters = field(default_factory=Hyperparameters)
+    """Fixes everything: the same seed gives the same weights."""
+
+    hyper: Annotated[Hyperparameters, tyro.conf.arg(name="")] = field(
+        default_factory=Hyperparameters
+    )
 
     def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            raise InputError(
+                f"unknown method {self.method!r}: the methods are {', '.join(METHODS)}"
+            )
         whole_number("episodes", self.episodes, 1, MAX_EPISODES)
-        whole_number("matches", self.matches, 1, MAX_MATCHES)
+        whole_number("stage-episodes", self.stage_episodes, 1, MAX_EPISODES)
+        whole_number("sets", self.sets, 1, MAX_SETS)
+        if self.matches is not None:
+            whole_number("matches", self.matches, 1, MAX_MATCHES)
+        if self.initial_matches is not None:
+            whole_number("initial-matches", self.initial_matches, 1, MAX_MATCHES)
+        if self.fitness_rounds is not None:
+            whole_number("fitness-rounds", self.fitness_rounds, 1)
+        whole_number("fitness-episodes", self.fitness_episodes, 1, MAX_EPISODES)
         whole_number("seed", self.seed, 0, MAX_SEED)
 
-    def learner(self) -> MADDPG:
-        return learners.make(self.method, games.make(self.game, self.population), self.hyper)
+    @property
+    def grows(self) -> bool:
+        return self.method in GROWING
+
+    def check(self) -> None:
+        """Whether the settings go together."""
+        if self.method == "vanilla-pc" and self.sets != 1:
+            raise InputError(f"sets {self.sets} do not go with vanilla-pc, which has 1: use epc")
+        if not self.grows and len(self.population) > 1:
+            shown = " ".join(self.population)
+            raise InputError(
+                f"population {shown}: {self.method} trains at one population, from scratch"
+            )
+        for name, number in (("matches", self.matches), ("initial-matches", self.initial_matches)):
+            if self.grows and number is not None and number < self.sets:
+                raise InputError(
+                    f"{name} {number} are fewer than the {self.sets} sets to select from them"
+                )
+        for before, after in zip(self.games, self.games[1:], strict=False):
+            old, new = before.population, after.population
+            grown = [a >= b for a, b in zip(new.counts, old.counts, strict=True)]
+            if not all(grown) or new == old:
+                raise InputError(f"population {new} after {old} does not grow")
+
+    @property
+    def games(self) -> list[Game]:
+        """The game at each stage."""
+        first = games.make(self.game)
+        chosen = self.population or (first.stages if self.grows else first.stages[:1])
+        return [games.make(self.game, population) for population in chosen]
+
+    def learner(self, game: Game) -> MADDPG:
+        return learners.make(METHODS[self.method], game, self.hyper)
+
+    def curriculum(self) -> Curriculum:
+        """The stages; training from scratch is a single one, without selection."""
+        self.check()
+        if self.grows:
+            first, later = self.initial_matches or self.sets, self.matches
+        else:
+            first, later = self.matches or 1, None
+        stages = tuple(
+            Stage(number, game, later if number else first, self.episodes_at(number))
+            for number, game in enumerate(self.games)
+        )
+        for stage in stages:
+            self.learner(stage.game).updates(stage.episodes)
+        return Curriculum(stages, self.sets if self.grows else None, self.seed, self.fitness_rounds)
+
+    def episodes_at(self, stage: int) -> int:
+        return self.stage_episodes if stage else self.episodes
 
     def config(self) -> dict[str, Any]:
-        game = games.make(self.game, self.population)
-        return {**asdict(self), "population": str(game.population)}
+        """As JSON has it, with the populations spelt out."""
+        chosen = [str(game.population) for game in self.games]
+        return {**asdict(self), "population": chosen}
 
-
-def train(
-    training: Training,
-    folder: Path,
-    tensorboard: bool = False,
-    report: Callable[[int, dict[str, float]], None] = lambda episodes, rewards: None,
-    announce: Callable[[str], None] = lambda line: None,
-    interrupts: Interrupts | None = None,
-) -> Run:
-    """Trains in chunks of seconds, and reports episodes and rewards per role after each.
-
-    An interrupt ends it after a chunk, with the agents saved.
-    """
-    interrupts = interrupts or Interrupts()
-    learner = training.learner()
-    total = learner.updates(training.episodes)
-    engine = LocalEngine(learner, training.matches)
-    engine.check_memory(lambda: advice(training, engine))
-    run = Run.create(folder, training.config(), tensorboard)
-    announce(engine.in_words())
-    clock = Clock()
-    done, ended = 0, "failed"
-    stopped = np.zeros(training.matches, bool)
-    log = Log(run, learner.game, training.matches)
-    saved = time.monotonic()
-    try:
-        engine.start(jax.random.key(training.seed))
-        for mark in marks(total):
-            while done < mark and not stopped.all():
-                interrupts.check()
-                updates = clock.updates(mark - done)
-                metrics = clock.time(engine.advance, updates)
-                done += updates
-                log.add(metrics, updates)
-                episodes = learner.episodes(done)
-                for match in np.flatnonzero(engine.diverged() & ~stopped):
-                    stopped[match] = True
-                    announce(
-                        f"match {match} stopped near episode {episodes}: its weights would no "
-                        "longer be finite; those from before are kept"
-                    )
-                report(episodes, log.rewards(metrics))
-                if time.monotonic() - saved > SAVE_SECONDS:
-                    save_agents(run, learner, engine.agents())
-                    saved = time.monotonic()
-            if log.weight:
-                log.write(learner.episodes(done), done, stopped)
-        ended = "diverged" if stopped.all() else "finished"
-    except KeyboardInterrupt:
-        ended = "interrupted"
-        announce(f"interrupted: the agents are in {run.path}")
-        raise
-    finally:
+    @classmethod
+    def of(cls, run: Run) -> "Training":
+        """What a run was asked for."""
+        config = {name: value for name, value in run.config.items() if name != MADE_WITH}
         try:
-            # A second interrupt may have come within a chunk, whose old state is gone by then.
-            with contextlib.suppress(*([RuntimeError] if ended == "interrupted" else [])):
-                if engine.turns:
-                    save_agents(run, learner, engine.agents())
-        finally:
-            run.finish(
-                {
-                    "ended": ended,
-                    "episodes": learner.episodes(done),
-                    "updates": done,
-                    "seconds": round(clock.total, 3),
-                    "diverged_matches": np.flatnonzero(stopped).tolist(),
-                }
+            hyper = Hyperparameters(**run.setting("hyper"))
+            population = tuple(str(name) for name in run.setting("population"))
+            return cls(**{**config, "hyper": hyper, "population": population})
+        except TypeError:
+            raise InputError(
+                f"{run.path} is damaged, or of another version: unknown settings"
+            ) from None
+
+
+@dataclass(frozen=True)
+class PlannedStage:
+    """What a stage will take."""
+
+    population: str
+    matches: int
+    episodes: int  # per match
+    updates: int  # per match
+    replay_bytes: int  # of all matches
+    fitness_games: int
+
+
+def plan(training: Training) -> list[PlannedStage]:
+    """The stages to come, if no match diverges."""
+    curriculum = training.curriculum()
+    rows, before = [], None
+    for stage in curriculum.stages:
+        matches = most = stage.matches
+        if before is not None:
+            counts = zip(before.population.counts, stage.game.population.counts, strict=True)
+            total = number_of_mixtures(training.sets, [parents_needed(*two) for two in counts])
+            matches = total if most is None else min(most, total)
+        assert matches is not None
+        learner = training.learner(stage.game)
+        hyper = training.hyper
+        rows.append(
+            PlannedStage(
+                population=str(stage),
+                matches=matches,
+                episodes=learner.episodes(learner.updates(stage.episodes)),
+                updates=learner.updates(stage.episodes),
+                replay_bytes=matches * replay_bytes(stage.game, hyper.worlds, hyper.replay),
+                fitness_games=fitness_games(curriculum, matches, len(stage.game.roles)),
             )
-    return run
+        )
+        before = stage.game
+    return rows
 
 
-def marks(total: int) -> list[int]:
-    """The updates after which a line is logged."""
-    return sorted({math.ceil(total * (i + 1) / LOG_LINES) for i in range(LOG_LINES)})
+def fitness_games(curriculum: Curriculum, matches: int, roles: int) -> int:
+    if curriculum.sets is None:
+        return 0
+    rounds = matches ** (roles - 1)
+    return matches * min(rounds, curriculum.rounds or rounds)
 
 
-def advice(training: Training, engine: LocalEngine) -> str:
+def check_memory(training: Training) -> None:
+    """Refuses what would not fit in a later stage, before the first begins."""
+    for stage, planned in zip(training.curriculum().stages, plan(training), strict=True):
+        engine = LocalEngine(training.learner(stage.game), planned.matches)
+        engine.check_memory(partial(advice, training, stage, engine))
+
+
+def advice(training: Training, stage: Stage, engine: LocalEngine) -> str:
     """The options that would make the replay fit."""
     share = 0.8 * engine.free / engine.bytes
-    fewer = int(training.matches * share)
-    options = [f"--matches {fewer} or fewer"] if fewer else []
+    fewer = int(engine.matches * share)
+    name = "initial-matches" if training.grows and not stage.number else "matches"
+    options = [f"--{name} {fewer} or fewer"] if fewer else []
     smaller = int(training.hyper.replay * share) // 1000 * 1000
     if smaller >= training.hyper.batch:
         less = replace(training, hyper=replace(training.hyper, replay=smaller))
-        needed = LocalEngine(less.learner(), training.matches, engine.devices).bytes
+        needed = LocalEngine(less.learner(stage.game), engine.matches, engine.devices).bytes
         if needed <= engine.free:
             options.insert(0, f"--replay {smaller} or less")
-    return "use " + (", or ".join(options) or "fewer worlds, or a smaller population")
+    return f"at {stage} use " + (", or ".join(options) or "fewer worlds, or fewer agents")
 
 
-class Clock:
-    """Finds chunks of about CHUNK_SECONDS. The first is short, as it is compiled, too."""
-
-    def __init__(self) -> None:
-        self.total = 0.0
-        self.chunks = 0
-        self.rate = 0.0
-
-    def updates(self, most: int) -> int:
-        return max(1, min(most, int(self.rate * CHUNK_SECONDS)))
-
-    def time(self, advance: Any, updates: int) -> Any:
-        begin = time.perf_counter()
-        result = advance(updates)
-        seconds = time.perf_counter() - begin
-        self.total += seconds
-        self.chunks += 1
-        if self.chunks > 1:
-            self.rate = updates / seconds
-        return result
-
-
-class Log:
-    """Gathers metrics between two log lines. Rewards are scored as in evaluation."""
-
-    def __init__(self, run: Run, game: Game, matches: int):
-        self.run, self.game, self.matches = run, game, matches
-        self.sums: dict[str, np.ndarray] = {}
-        self.weight = 0
-        self.begin = time.perf_counter()
-
-    def add(self, metrics: dict[str, np.ndarray], updates: int) -> None:
-        self.weight += updates
-        for name, values in metrics.items():
-            self.sums[name] = self.sums.get(name, 0.0) + values.astype(float) * updates
-
-    def rewards(self, metrics: dict[str, np.ndarray]) -> dict[str, float]:
-        return {
-            role: float(self.game.score(metrics["reward"][:, members], axis=1).mean())
-            for role, members in self.game.members.items()
-        }
-
-    def write(self, episodes: int, updates: int, stopped: np.ndarray) -> None:
-        seconds = round(time.perf_counter() - self.begin, 3)
-        rows = []
-        for match in range(self.matches):
-            row: dict[str, Any] = {"match": match, "episodes": episodes, "updates": updates}
-            row["seconds"] = seconds
-            for name, sums in self.sums.items():
-                for role, members in self.game.members.items():
-                    values = sums[match, members] / self.weight
-                    pooled = self.game.score(values) if name in SCORED else values.mean()
-                    row[f"{name}/{role}"] = float(pooled)
-            if stopped[match]:
-                row["diverged"] = True
-            rows.append(row)
-        self.run.log(rows)
-        self.sums, self.weight = {}, 0
-
-
-def about(learner: MADDPG, role: str) -> dict[str, str]:
-    """What the weights of an agent set are for."""
+def describe_plan(rows: list[PlannedStage]) -> dict[str, Any]:
+    """The plan as JSON, with what it adds up to."""
     return {
-        "game": learner.game.name,
-        "role": role,
-        "architecture": learner.architecture.name,
+        "stages": [asdict(row) for row in rows],
+        "episodes_along_a_lineage": sum(row.episodes for row in rows),
+        "episodes_in_total": sum(row.episodes * row.matches for row in rows),
+        "updates_in_total": sum(row.updates * row.matches for row in rows),
+        "most_replay": in_words(max(row.replay_bytes for row in rows)),
     }
-
-
-def save_agents(run: Run, learner: MADDPG, agents: Any) -> None:
-    for match in range(len(jax.tree.leaves(agents)[0])):
-        for role, members in learner.game.members.items():
-            chosen = jax.tree.map(lambda x, m=match, s=members: x[m, s], agents)
-            run.save_agents(match, role, chosen, about(learner, role))
-
-
-def load_agents(run: Run, match: int, learner: MADDPG) -> Any:
-    """The agents of a match for the seats of the learner's game.
-
-    Where it has more seats of a role than there are agents, agents take several.
-    """
-    like = jax.eval_shape(learner.init, jax.random.key(0))
-    sets = []
-    for role, members in learner.game.members.items():
-        agents = run.load_agents(match, role, like, about(learner, role))
-        seats = np.arange(members.stop - members.start) % len(jax.tree.leaves(agents)[0])
-        sets.append(jax.tree.map(lambda x, s=seats: x[s], agents))
-    return jax.tree.map(lambda *x: jnp.concatenate(x), *sets)
-
-
-def trained(run: Run, population: str | None = None) -> MADDPG:
-    """The learner whose agents a run holds, at the run's population or another one."""
-    try:
-        hyper = Hyperparameters(**run.setting("hyper"))
-    except TypeError:
-        raise InputError(
-            f"{run.path} is damaged, or of another version: unknown settings"
-        ) from None
-    game, method = str(run.setting("game")), str(run.setting("method"))
-    game_at = games.make(game, population or str(run.setting("population")))
-    return learners.make(method, game_at, hyper)

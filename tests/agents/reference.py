@@ -74,5 +74,5 @@ def value(critic, game, view, actions, alive, agent):
     for belongs in groups:
         members = [embedded[j] for j in range(game.num_agents) if alive[j] and belongs(j)]
         mixed = attention(query, [dense(critic.key, x) for x in members], members)
-        parts.append(relu(layer_norm(mixed)))
+        parts.append(layer_norm(mixed))
     return mlp(critic.value, np.concatenate(parts), leaky_relu)[0]

@@ -74,6 +74,28 @@ def test_two_chunks_are_one(alone):
     same(engine.agents(), alone[0].agents(), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize(("saved", "restored", "matches"), [(2, 1, 3), (8, 8, 1), (8, 4, 1)])
+def test_a_snapshot_goes_on_as_if_nothing_had_happened(saved, restored, matches):
+    """Also on other devices, as long as a match has as many parts."""
+
+    def engine(number):
+        return LocalEngine(
+            learners.make("mean-field", GAME, HYPER), matches, jax.devices()[:number]
+        )
+
+    first, second = engine(saved), engine(restored)
+    first.start(jax.random.key(0))
+    first.advance(2)
+    if first.layout.parts != second.layout.parts:
+        with pytest.raises(InputError, match="resume with as many devices"):
+            second.restore(list(first.snapshot()))
+        return
+    second.restore(list(first.snapshot()))
+    same(second.advance(1), first.advance(1), rtol=0, atol=0)
+    same(second.agents(), first.agents(), rtol=0, atol=0)
+    same(list(second.snapshot()), list(first.snapshot()), rtol=0, atol=0)
+
+
 def test_all_matches_at_once_as_on_a_gpu(alone):
     engine = LocalEngine(learners.make("mean-field", GAME, HYPER), 3, jax.devices()[:1])
     engine.layout = Layout(rows=1, parts=1, at_once=3, turns=1)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from epcx import games
-from epcx.evaluation.evaluate import AT_ONCE, play_episodes, summarise
+from epcx.engines.arena import AT_ONCE, Arena
+from epcx.evaluation.evaluate import play_episodes, summarise
 from epcx.evaluation.scripted import scripted
 
 
@@ -25,7 +26,7 @@ def test_counts_are_those_of_a_loop(name, population):
     key = jax.random.key(3)
     played = play_episodes(game, scripts(game), None, key, 3)
 
-    first, chance = jax.random.split(jax.random.fold_in(key, 0))
+    first, chance = jax.random.split(jax.random.fold_in(jax.random.fold_in(key, 0), 0))
     starts = jax.random.split(first, AT_ONCE)
     act, reset, step = (jax.jit(f) for f in (scripted(game), game.reset, game.step))
     for episode in range(3):
@@ -60,3 +61,26 @@ def test_more_episodes_than_fit_at_once():
     idle = lambda key, agents, worlds: jnp.zeros((1, 5, AT_ONCE))  # noqa: E731
     played = play_episodes(game, idle, None, jax.random.key(0), AT_ONCE + 7)
     assert played["reward"].shape == (1, AT_ONCE + 7)
+
+
+def test_teams_play_on_many_devices_as_on_one():
+    """Each team has its own episodes, wherever and beside whom it plays."""
+    game = games.make("food-collection", 2)
+
+    def act(key, agents, worlds):
+        return jnp.broadcast_to(agents["push"][:, :, None], (2, 5, AT_ONCE))
+
+    pushes = np.eye(5, dtype=np.float32)[[[0, 1], [2, 3], [4, 0]]]
+    teams = [{"push": push} for push in pushes]
+    key = jax.random.key(0)
+    one = Arena(game, act, jax.devices()[:1]).play(teams, key, AT_ONCE + 3)
+    many = Arena(game, act, jax.devices()[:4]).play(iter(teams), key, AT_ONCE + 3)
+    assert len(one) == len(many) == 3
+    for a, b in zip(one, many, strict=True):
+        assert a["reward"].shape == (2, AT_ONCE + 3)
+        np.testing.assert_array_equal(a["reward"], b["reward"])
+        np.testing.assert_array_equal(a["coverage"], b["coverage"])
+    assert not np.array_equal(one[0]["shaping"], one[1]["shaping"])
+    gpu = Arena(game, act, jax.devices()[:1])
+    gpu.rows = 3
+    np.testing.assert_allclose(gpu.play(teams, key, 5)[2]["reward"], one[2]["reward"][:, :5])

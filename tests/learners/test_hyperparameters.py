@@ -22,12 +22,16 @@ from epcx.learners import Hyperparameters
         ({"worlds": -3}, "worlds -3"),
         ({"steps_per_update": 0}, "steps-per-update 0"),
         ({"warm_up": 0}, "warm-up 0"),
-        ({"replay": 100}, "batch 1024 is larger than replay 100"),
     ],
 )
 def test_impossible_settings_are_refused(setting, complaint):
     with pytest.raises(InputError, match=complaint):
         Hyperparameters(**setting)
+
+
+def test_a_batch_that_the_replay_cannot_fill_is_refused():
+    with pytest.raises(InputError, match="batch 1024 is larger than replay 100"):
+        Hyperparameters(replay=100).updates(4000, horizon=25)
 
 
 def test_episodes_and_updates():

@@ -139,6 +139,6 @@ class AttentionCritic(eqx.Module):
         parts, weights = [jax.nn.relu(self.own(mine))], []
         for group in (seat.teammates, seat.opponents)[: self.groups]:
             mixed, given = attend(query, keys, embedded, jnp.asarray(group)[:, None] & alive)
-            parts.append(jax.nn.relu(normalise(mixed)))
+            parts.append(normalise(mixed))
             weights.append(given)
         return self.value(jnp.concatenate(parts))[0], weights

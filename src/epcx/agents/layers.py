@@ -95,16 +95,16 @@ def attention_weights(query: Array, keys: Array, mask: Array) -> Float[Array, "s
 
 def dot(a: Float[Array, "size *rows"], b: Float[Array, "size slots *rows"]) -> Array:
     """The sum of products over the features. Written out, it is one pass over `b` on a CPU."""
-    return sum((a[k] * b[k] for k in range(1, a.shape[0])), start=a[0] * b[0])
+    first, *rest = zip(jnp.unstack(a), jnp.unstack(b), strict=True)
+    return sum((x * y for x, y in rest), start=first[0] * first[1])
 
 
 def weigh(weights: Float[Array, "slots *rows"], values: Array) -> Float[Array, "width *rows"]:
     """The weighted sum over the slots, written out likewise where they are few."""
     if not 0 < len(weights) <= MOST_UNROLLED:
         return (weights * values).sum(1)
-    return sum(
-        (weights[m] * values[:, m] for m in range(1, len(weights))), start=weights[0] * values[:, 0]
-    )
+    first, *rest = zip(jnp.unstack(weights), jnp.unstack(values, axis=1), strict=True)
+    return sum((x * y for x, y in rest), start=first[0] * first[1])
 
 
 @jax.custom_vjp

@@ -5,7 +5,7 @@ devices than matches, the devices of a row share one. Matches that do not fit at
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from operator import itemgetter
@@ -14,12 +14,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array
 
 from epcx.engines.devices import free_memory, in_words, keep_compiled_programs
 from epcx.errors import InputError
 from epcx.learners.learner import PART, Learner
+from epcx.runs.weights import named
 
 MATCH = "match"
 SPREAD = PartitionSpec(MATCH, PART)  # the first two axes of every array of a state
@@ -84,16 +85,19 @@ class LocalEngine:
             f"replay and networks take {in_words(self.bytes)} per device"
         )
 
+    @property
+    def _numbers(self) -> np.ndarray:
+        """The matches of each turn; spare places repeat the last one."""
+        places = np.arange(self.layout.turns * self.layout.per_turn)
+        return np.minimum(places, self.matches - 1).reshape(self.layout.turns, -1)
+
     def start(self, key: Array, agents: Any | None = None) -> None:
         """Fresh states: of the agents given, stacked over matches, or of new ones."""
-        numbers = np.minimum(np.arange(self.layout.turns * self.layout.per_turn), self.matches - 1)
-        keys = jax.vmap(partial(jax.random.fold_in, key))(numbers)  # spare places repeat the last
         self.turns = []
-        for turn in range(self.layout.turns):
-            places = slice(turn * self.layout.per_turn, (turn + 1) * self.layout.per_turn)
-            rows = numbers[places]
+        for rows in self._numbers:
+            keys = jax.vmap(partial(jax.random.fold_in, key))(rows)
             chosen = None if agents is None else jax.tree.map(itemgetter(rows), agents)
-            self.turns.append(self._start(keys[places], chosen))
+            self.turns.append(self._start(keys, chosen))
 
     def advance(self, updates: int) -> dict[str, np.ndarray]:
         """Trains all matches for a number of updates; metrics [matches, N]."""
@@ -110,6 +114,37 @@ class LocalEngine:
     def diverged(self) -> np.ndarray:
         """Which matches have stopped learning [matches]."""
         return self._gather([self._first_part(self.learner.diverged(s)) for s in self.turns])
+
+    # Checkpoints
+
+    def snapshot(self) -> Iterator[dict[str, np.ndarray]]:
+        """All that training needs, match by match: named arrays [parts, ...]."""
+        for turn, state in enumerate(self.turns):
+            arrays = {name: np.asarray(x) for name, x in named(without_keys(state)).items()}
+            for row in range(min(self.layout.per_turn, self.matches - turn * self.layout.per_turn)):
+                yield {name: x[row] for name, x in arrays.items()}
+
+    def restore(self, matches: Sequence[dict[str, np.ndarray]]) -> None:
+        """Goes on from a snapshot, on any devices that spread a match over as many parts."""
+        shapes = jax.eval_shape(self._start, *self._start_shapes())
+        place = NamedSharding(self.mesh, SPREAD)
+        parts = {x.shape[0] for arrays in matches for x in arrays.values()}
+        if len(matches) != self.matches or parts != {self.layout.parts}:
+            raise InputError(
+                f"the checkpoint has {len(matches)} matches on {max(parts, default=0)} devices "
+                f"each, but here it would be {self.matches} on {self.layout.parts} each: resume "
+                "with as many devices as before"
+            )
+
+        def state(rows: list[dict[str, np.ndarray]]) -> Any:
+            expected = named(without_keys(shapes))
+            if any(row.keys() != expected.keys() for row in rows):
+                raise InputError("the checkpoint is of another version, or another learner")
+            arrays = [np.stack([row[name] for row in rows]) for name in expected]
+            leaves = [jax.device_put(x, place) for x in arrays]
+            return with_keys(jax.tree.unflatten(jax.tree.structure(shapes), leaves), shapes)
+
+        self.turns = [state([matches[i] for i in turn]) for turn in self._numbers]
 
     # The compiled programs
 
@@ -130,6 +165,11 @@ class LocalEngine:
             return _with_part_axis(self._each(start, keys, agents))
 
         return self._compile(body, (PartitionSpec(MATCH), PartitionSpec(MATCH)), SPREAD)
+
+    def _start_shapes(self) -> tuple[Any, None]:
+        return jax.eval_shape(
+            lambda: jax.random.split(jax.random.key(0), self.layout.per_turn)
+        ), None
 
     @cached_property
     def _advance(self) -> Any:
@@ -169,3 +209,24 @@ class LocalEngine:
 
 def _with_part_axis(tree: Any) -> Any:
     return jax.tree.map(lambda x: x[:, None], tree)
+
+
+def without_keys(tree: Any) -> Any:
+    """With the plain numbers of random keys, which can be stored."""
+    return jax.tree.map(lambda x: _numbers_of(x) if _is_key(x) else x, tree)
+
+
+def with_keys(tree: Any, like: Any) -> Any:
+    return jax.tree.map(
+        lambda x, like: jax.random.wrap_key_data(x) if _is_key(like) else x, tree, like
+    )
+
+
+def _is_key(x: Any) -> bool:
+    return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+
+
+def _numbers_of(key: Any) -> Any:
+    if isinstance(key, jax.ShapeDtypeStruct):
+        return jax.eval_shape(jax.random.key_data, key)
+    return jax.random.key_data(key)

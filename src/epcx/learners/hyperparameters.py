@@ -61,11 +61,6 @@ class Hyperparameters:
             raise InputError(
                 f"{option('logit_penalty')} {self.logit_penalty} is negative or no number"
             )
-        if self.batch > self.replay:
-            raise InputError(
-                f"batch {self.batch} is larger than replay {self.replay}: use a smaller batch or a "
-                "larger replay"
-            )
 
     @property
     def samples_per_update(self) -> int:
@@ -78,6 +73,11 @@ class Hyperparameters:
 
     def updates(self, episodes: int, horizon: int) -> int:
         """The updates that fit into a number of episodes, of which the first only warm up."""
+        if self.batch > self.replay:
+            raise InputError(
+                f"batch {self.batch} is larger than replay {self.replay}: use a smaller batch or a "
+                "larger replay"
+            )
         samples = episodes * horizon - self.warm_up_steps * self.worlds
         if samples < self.samples_per_update:
             needed = -(-(self.warm_up_steps * self.worlds + self.samples_per_update) // horizon)

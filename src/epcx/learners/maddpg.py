@@ -143,7 +143,8 @@ class MADDPG:
         widest = self.architecture.widest(self.game)
         spare = max(memory - matches * replace(self, parts=parts).memory(), memory // 10)
         room = CACHE if on_cpu else spare // (SHARE * matches * self.game.num_agents)
-        slices = 1
+        # One slice is inlined, and what it shares with other agents is computed again for each.
+        slices = 2 if on_cpu and batch % 2 == 0 and batch * widest > CACHE // 8 else 1
         while batch // slices * widest > room and batch % (2 * slices) == 0:
             slices *= 2
         return replace(self, slices=slices, agents_at_once=1 if on_cpu else None, parts=parts)
@@ -234,8 +235,8 @@ class MADDPG:
 
         noise = self.part(jax.random.gumbel(key, (NUM_ACTIONS, self.hyper.batch)))
         rows = batches, cut(noise, self.slices)
-        shapes = jax.eval_shape(one, *jax.tree.map(lambda x: x[0], rows))
-        zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+        nothing = Losses(jnp.zeros(()), jnp.zeros(()))
+        zeros = nothing, jax.tree.map(jnp.zeros_like, (agent.critic, agent.policy))
         sums, _ = jax.lax.scan(
             lambda sums, row: (jax.tree.map(jnp.add, sums, one(*row)), None), zeros, rows
         )

@@ -3,7 +3,14 @@
 import time
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 LINE_SECONDS = 10.0
 
@@ -11,11 +18,12 @@ LINE_SECONDS = 10.0
 class EpisodeProgress:
     """Shows stage, episodes, episodes per second, rewards per role and the time left."""
 
-    def __init__(self, stage: str, total: int, console: Console | None = None):
+    def __init__(self, console: Console | None = None):
         self.console = console or Console(stderr=True, highlight=False)
-        self.stage, self.total = stage, total
+        self.stage, self.total = "", 0
         self.history: list[tuple[float, int]] = []
         self.printed = time.monotonic()
+        self.task: TaskID | None = None
         self.bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),
@@ -25,7 +33,6 @@ class EpisodeProgress:
             console=self.console,
             disable=not self.console.is_terminal,
         )
-        self.task = self.bar.add_task(stage, total=total, rate="compiling", rewards="")
 
     def __enter__(self) -> "EpisodeProgress":
         self.bar.start()
@@ -33,6 +40,13 @@ class EpisodeProgress:
 
     def __exit__(self, *exception: object) -> None:
         self.bar.stop()
+
+    def begin(self, stage: str, total: int) -> None:
+        """A bar of its own for each stage: later ones are slower."""
+        self.stage, self.total, self.history = stage, total, []
+        if self.task is not None:
+            self.bar.remove_task(self.task)
+        self.task = self.bar.add_task(stage, total=total, rate="compiling", rewards="")
 
     def say(self, line: str) -> None:
         self.bar.console.print(line, markup=False, soft_wrap=True)
@@ -45,6 +59,7 @@ class EpisodeProgress:
         rate = (episodes - before) / (now - then) if rest else 0.0
         pace = f"{rate:,.0f}/s" if rate else "compiling"
         gains = "  ".join(f"{role} {reward:.1f}" for role, reward in rewards.items())
+        assert self.task is not None
         self.bar.update(self.task, completed=episodes, rate=pace, rewards=gains)
         due = now - self.printed > LINE_SECONDS or episodes >= self.total
         if not self.console.is_terminal and due and rate:

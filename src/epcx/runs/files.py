@@ -16,3 +16,12 @@ def write_bytes(path: Path, content: bytes) -> None:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def sync_folder(path: Path) -> None:
+    """Makes the names in a folder last, as `fsync` does for the content of a file."""
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

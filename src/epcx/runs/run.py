@@ -1,25 +1,33 @@
 """A run: a folder with everything one training produced.
 
 config.json        what was asked for, with versions, machine and commit
-metrics.jsonl      a line per match and log interval
-agents/0/sheep.safetensors   the agent sets of match 0, one file per role
+metrics.jsonl      a line per stage, match and log interval
+lineage.json       every agent set: its parents, its fitness, whether it was promoted
+agents/3-2/0/sheep.safetensors   the agent sets that came out of the stage 3-2, best first
 result.json        how it ended
+checkpoints/       what is needed to go on, while it is not finished
 tensorboard/       the same metrics, if asked for
 """
 
+import fcntl
+import hashlib
 import json
 import math
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from epcx.errors import InputError, reason
+from epcx.errors import InputError, RunError, reason
+from epcx.runs.checkpoint import Checkpoints
 from epcx.runs.files import write_bytes
 from epcx.runs.provenance import describe
-from epcx.runs.weights import load_weights, save_weights
+from epcx.runs.weights import digest, load_weights, save_weights
 
 CONFIG = "config.json"
 METRICS = "metrics.jsonl"
+LINEAGE = "lineage.json"
 RESULT = "result.json"
+AGENTS = "agents"
+MADE_WITH = "made_with"
 
 
 class Run:
@@ -28,83 +36,173 @@ class Run:
     def __init__(self, path: Path, config: dict[str, Any]):
         self.path = path
         self.config = config
-        self.boards: dict[int, Any] = {}
-        self.result: dict[str, Any] = {}
+        self.checkpoints = Checkpoints(path / "checkpoints")
+        self.board: Any = None
+        self.boards: dict[str, Any] = {}
+        self.lock: IO[str] | None = None
 
     @classmethod
     def create(cls, path: Path, config: dict[str, Any], tensorboard: bool = False) -> "Run":
-        """A new folder; one that exists is never touched."""
-        if tensorboard:
-            tensorboard_writer()
+        """A new folder, held by this process; one that exists is never touched."""
+        writer = tensorboard_writer() if tensorboard else None
         try:
             path.mkdir(parents=True)
         except FileExistsError:
             raise InputError(
-                f"run folder {path} exists already: choose another --name, or remove it"
+                f"run folder {path} exists already: choose another --out, or remove it"
             ) from None
         except OSError as error:
             raise InputError(f"run folder {path} cannot be made: {reason(error)}") from None
         run = cls(path, config)
-        run.write(CONFIG, {**config, "made_with": describe()})
-        if tensorboard:
-            for match in range(config["matches"]):
-                place = str(path / "tensorboard" / str(match))
-                run.boards[match] = tensorboard_writer()(place, flush_secs=10)
+        run.hold()
+        run.board = writer
+        run.write(CONFIG, {**config, MADE_WITH: describe()})
         return run
 
     @classmethod
     def open(cls, path: Path) -> "Run":
-        try:
-            config = json.loads((path / CONFIG).read_text())
-        except OSError as error:
-            why = reason(error)
-            raise InputError(f"{path} is not a run: cannot read its {CONFIG} ({why})") from None
-        except (ValueError, RecursionError):
-            raise InputError(f"{path / CONFIG} is damaged: it is not JSON") from None
+        config = read_json(path, CONFIG)
+        if config is None:
+            raise InputError(f"{path} is not a run: it has no {CONFIG}")
         if not isinstance(config, dict):
             raise InputError(f"{path / CONFIG} is damaged: it holds no settings")
         return cls(path, config)
+
+    def hold(self) -> None:
+        """Keeps other processes from training in this folder, until this one ends."""
+        try:
+            lock = open(self.path / "lock", "w")  # noqa: SIM115
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(
+                f"{self.path} is in use by another process: wait for it, or stop it first"
+            ) from None
+        except OSError as error:
+            raise InputError(f"{self.path} cannot be written to: {reason(error)}") from None
+        self.lock = lock
+
+    def release(self) -> None:
+        if self.lock:
+            self.lock.close()
 
     def setting(self, name: str) -> Any:
         if name not in self.config:
             raise InputError(f"{self.path / CONFIG} is damaged: it has no '{name}'")
         return self.config[name]
 
-    def write(self, name: str, content: dict[str, Any]) -> None:
-        write_bytes(self.path / name, (json.dumps(content, indent=2) + "\n").encode())
+    def write(self, name: str, content: Any) -> None:
+        self._write(self.path / name, (json.dumps(content, indent=2) + "\n").encode())
+
+    def _write(self, path: Path, content: bytes) -> None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_bytes(path, content)
+        except OSError as error:
+            raise RunError(f"{path} cannot be written: {reason(error)}") from None
+
+    # Metrics
 
     def log(self, rows: list[dict[str, Any]]) -> None:
         """Appends lines to the metrics; numbers that are not finite become null."""
-        with open(self.path / METRICS, "a") as file:
-            for row in rows:
-                finite = {k: v if is_finite(v) else None for k, v in row.items()}
-                file.write(json.dumps(finite) + "\n")
-        for row in rows:
-            if board := self.boards.get(row["match"]):
-                for name, value in row.items():
-                    if isinstance(value, float):
-                        board.add_scalar(name, value, row["episodes"])
-
-    def finish(self, result: dict[str, Any]) -> None:
-        self.result = result
-        self.write(RESULT, result)
-        for board in self.boards.values():
-            board.close()
+        lines = [
+            json.dumps({k: v if is_finite(v) else None for k, v in row.items()}) + "\n"
+            for row in rows
+        ]
+        try:
+            with open(self.path / METRICS, "a") as file:
+                file.writelines(lines)
+        except OSError as error:
+            raise RunError(f"{self.path / METRICS} cannot be written: {reason(error)}") from None
+        for row in rows if self.board else ():
+            name = f"{row['population']}/{row['match']}"
+            if name not in self.boards:
+                place = str(self.path / "tensorboard" / name)
+                self.boards[name] = self.board(place, flush_secs=10, purge_step=row["episodes"])
+            for metric, value in row.items():
+                if isinstance(value, float):
+                    self.boards[name].add_scalar(metric, value, row["episodes"])
 
     def metrics(self) -> list[dict[str, Any]]:
         with open(self.path / METRICS) as file:
             return [json.loads(line) for line in file]
 
-    def save_agents(self, match: int, role: str, tree: Any, about: dict[str, str]) -> None:
-        path = self.weights(match, role)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        save_weights(path, tree, about)
+    def metrics_size(self) -> int:
+        path = self.path / METRICS
+        return path.stat().st_size if path.exists() else 0
 
-    def load_agents(self, match: int, role: str, like: Any, about: dict[str, str]) -> Any:
-        return load_weights(self.weights(match, role), like, about)
+    def cut_metrics(self, size: int) -> None:
+        """Drops lines that were written after a checkpoint: they will be written again."""
+        if self.metrics_size() > size:
+            with open(self.path / METRICS, "r+") as file:
+                file.truncate(size)
 
-    def weights(self, match: int, role: str) -> Path:
-        return self.path / "agents" / str(match) / f"{role}.safetensors"
+    def finish(self, result: dict[str, Any]) -> None:
+        self.write(RESULT, result)
+        for board in self.boards.values():
+            board.close()
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """How it ended; empty if it has not."""
+        return read_json(self.path, RESULT) or {}
+
+    # Agents
+
+    def lineage(self) -> Any:
+        found = read_json(self.path, LINEAGE)
+        if found is None:
+            raise InputError(f"{self.path} has no {LINEAGE} yet: no stage is finished")
+        return found
+
+    def stages(self) -> list[str]:
+        """The populations that agents were kept of, smallest first."""
+        places = (self.path / AGENTS).glob("*/0")
+        names = [place.parent.name for place in places]
+        return sorted(names, key=lambda name: [int(n) for n in name.split("-") if n.isdecimal()])
+
+    def save_agents(
+        self, population: str, rank: int, role: str, tree: Any, about: dict[str, str]
+    ) -> None:
+        self._write(self.weights(population, rank, role), save_weights(tree, about))
+
+    def load_agents(
+        self, population: str, rank: int, role: str, like: Any, about: dict[str, str]
+    ) -> Any:
+        return load_weights(self.weights(population, rank, role), like, about)
+
+    def ranks(self, population: str) -> int:
+        """How many sets of each role were kept of a stage."""
+        rank = 0
+        while (self.path / AGENTS / population / str(rank)).is_dir():
+            rank += 1
+        return rank
+
+    def weights(self, population: str, rank: int, role: str) -> Path:
+        return self.path / AGENTS / population / str(rank) / f"{role}.safetensors"
+
+    def digests(self) -> dict[str, str]:
+        """Checksums of what a training decides: not of times, places and versions."""
+        asked = {name: value for name, value in self.config.items() if name != MADE_WITH}
+        known = {CONFIG: asked, LINEAGE: read_json(self.path, LINEAGE)}
+        found = {
+            name: hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+            for name, content in known.items()
+        }
+        for path in sorted((self.path / AGENTS).rglob("*.safetensors")):
+            found[path.relative_to(self.path).as_posix()] = digest(path)
+        return found
+
+
+def read_json(folder: Path, name: str) -> Any:
+    """The content of a file of a run; none if there is none."""
+    try:
+        return json.loads((folder / name).read_text())
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise InputError(f"{folder / name} cannot be read: {reason(error)}") from None
+    except (ValueError, RecursionError):
+        raise InputError(f"{folder / name} is damaged: it is not JSON") from None
 
 
 def is_finite(value: Any) -> bool:

@@ -1,5 +1,6 @@
 """Weights as safetensors: one file per agent set, with what it belongs to in its metadata."""
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -10,15 +11,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from epcx.errors import InputError
-from epcx.runs.files import write_bytes
 
 FORMAT = "epcx agent set 1"
 
 
-def save_weights(path: Path, tree: Any, about: dict[str, str]) -> None:
-    """Writes the arrays of a pytree under the names of their places in it."""
+def save_weights(tree: Any, about: dict[str, str]) -> bytes:
+    """The arrays of a pytree under the names of their places in it, as the content of a file."""
     arrays = {name: np.ascontiguousarray(x) for name, x in named(tree).items()}
-    write_bytes(path, save(arrays, metadata={"format": FORMAT, **about}))
+    return save(arrays, metadata={"format": FORMAT, **about})
 
 
 def load_weights(path: Path, like: Any, about: dict[str, str]) -> Any:
@@ -39,7 +39,7 @@ def load_weights(path: Path, like: Any, about: dict[str, str]) -> Any:
     )
     if not fits or len({len(x) for x in arrays.values()} - {0}) != 1:
         raise InputError(f"{path} holds weights of another architecture or population")
-    return jax.tree.unflatten(jax.tree.structure(like), [arrays[name] for name in expected])
+    return unnamed(arrays, like)
 
 
 def read(path: Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
@@ -55,7 +55,21 @@ def read(path: Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
     return about, arrays
 
 
+def digest(path: Path) -> str:
+    """A checksum of all arrays and their names. Files with the same ones may differ in order."""
+    total = hashlib.sha256()
+    for name, x in sorted(read(path)[1].items()):
+        total.update(f"{name} {x.dtype} {x.shape} ".encode())
+        total.update(np.ascontiguousarray(x).tobytes())
+    return total.hexdigest()
+
+
 def named(tree: Any) -> dict[str, Any]:
     """The leaves of a pytree, by names such as policy.encoder.own.layers.0.weight."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     return {jax.tree_util.keystr(place, simple=True, separator="."): leaf for place, leaf in leaves}
+
+
+def unnamed(arrays: dict[str, Any], like: Any) -> Any:
+    """The inverse of `named`, for a pytree of the same structure."""
+    return jax.tree.unflatten(jax.tree.structure(like), [arrays[name] for name in named(like)])

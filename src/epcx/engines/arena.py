@@ -1,0 +1,105 @@
+"""Plays episodes of many teams on the devices of this machine, as one compiled program."""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, PartitionSpec
+from jaxtyping import Array, Float
+
+from epcx.engines.devices import keep_compiled_programs
+from epcx.games import Game, World
+
+Players = Callable[[Array, Any, World], Float[Array, "agents 5 batch"]]
+AT_ONCE = 500  # episodes of a team in parallel
+TEAMS_ON_A_GPU = 8  # in parallel, too
+ROW = "row"
+ROWS = PartitionSpec(ROW)
+
+
+class Arena:
+    """`act(key, agents, worlds)` decides for everybody; the batch of worlds is the last axis."""
+
+    def __init__(self, game: Game, act: Players, devices: Sequence[Any] | None = None):
+        keep_compiled_programs()
+        self.game, self.act = game, act
+        self.devices = list(devices or jax.local_devices())
+        each = 1 if self.devices[0].platform == "cpu" else TEAMS_ON_A_GPU
+        self.rows = each * len(self.devices)
+
+    def play(self, teams: Iterable[Any], key: Array, episodes: int) -> list[dict[str, np.ndarray]]:
+        """For each team what every agent got and did in each episode [N, episodes].
+
+        Where the game has it, also the final coverage [1, episodes].
+        """
+        rounds = -(-episodes // AT_ONCE)
+        results: list[dict[str, np.ndarray]] = []
+        waiting: list[tuple[Any, Array]] = []
+        for number, team in enumerate(teams):
+            mine = jax.random.fold_in(key, number)
+            waiting += [(team, jax.random.fold_in(mine, i)) for i in range(rounds)]
+            while len(waiting) >= self.rows:
+                results += self._batch(waiting[: self.rows])
+                waiting = waiting[self.rows :]
+        if waiting:
+            results += self._batch(waiting)
+        return [
+            {
+                name: np.concatenate([r[name] for r in results[i : i + rounds]], -1)[:, :episodes]
+                for name in self.names
+            }
+            for i in range(0, len(results), rounds)
+        ]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        covers = ("coverage",) * self.game.covers
+        return ("reward", "shaping", *self.game.statistics, *covers)
+
+    def _batch(self, rows: list[tuple[Any, Array]]) -> list[dict[str, np.ndarray]]:
+        filled = rows + rows[-1:] * (self.rows - len(rows))
+        teams = jax.tree.map(lambda *x: np.stack(x), *(team for team, _ in filled))
+        keys = jnp.stack([key for _, key in filled])
+        played = jax.device_get(self._play(teams, keys))
+        return [jax.tree.map(lambda x, i=i: x[i], played) for i in range(len(rows))]
+
+    @cached_property
+    def _play(self) -> Any:
+        return jax.jit(
+            jax.shard_map(
+                jax.vmap(self._round) if self.rows > len(self.devices) else self._alone,
+                mesh=Mesh(np.array(self.devices), (ROW,)),
+                in_specs=(ROWS, ROWS),
+                out_specs=ROWS,
+                check_vma=False,
+            )
+        )
+
+    def _alone(self, teams: Any, keys: Array) -> Any:
+        one = self._round(jax.tree.map(lambda x: x[0], teams), keys[0])
+        return jax.tree.map(lambda x: x[None], one)
+
+    def _round(self, agents: Any, key: Array) -> dict[str, Array]:
+        game = self.game
+        reset, chance = jax.random.split(key)
+        worlds = jax.vmap(game.reset, out_axes=-1)(jax.random.split(reset, AT_ONCE))
+        zeros = jnp.zeros((game.num_agents, AT_ONCE))
+        sums = dict.fromkeys(("reward", "shaping", *game.statistics), zeros)
+        keys = jax.random.split(chance, game.horizon)
+        (_, sums), occupied = jax.lax.scan(partial(self._step, agents), (worlds, sums), keys)
+        if game.covers:
+            sums["coverage"] = occupied[-1].mean(0, keepdims=True)
+        return sums
+
+    def _step(self, agents: Any, carry: tuple[World, dict[str, Array]], key: Array) -> Any:
+        worlds, sums = carry
+        choice, chance = jax.random.split(key)
+        keys = jax.random.split(chance, AT_ONCE)
+        worlds, outcome = self.game.step(keys, worlds, self.act(choice, agents, worlds))
+        events = outcome.events
+        news = {"reward": outcome.reward, "shaping": outcome.shaping}
+        news |= {name: getattr(events, name).astype(jnp.float32) for name in self.game.statistics}
+        return (worlds, jax.tree.map(jnp.add, sums, news)), events.occupied

@@ -1,0 +1,1 @@
+"""The paper's contribution: mix-and-match, fine-tuning and selection around any learner."""

@@ -1,0 +1,377 @@
+"""Trains what a run asks for, in chunks of seconds, and keeps what is needed to go on."""
+
+import math
+import time
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import numpy as np
+from jaxtyping import Array
+
+from epcx.engines.arena import Arena
+from epcx.engines.local import LocalEngine
+from epcx.errors import InputError, RunError
+from epcx.evolution.curriculum import AgentSet, Generation, Mutants, Stage, evolve
+from epcx.evolution.lineage import Lineage
+from epcx.interrupts import Interrupts
+from epcx.runs.checkpoint import Arrays, Checkpoint
+from epcx.runs.run import LINEAGE, Run
+from epcx.runs.weights import named, unnamed
+from epcx.trained import about
+from epcx.training import Training, check_memory
+
+CHUNK_SECONDS = 2.0  # between two looks at the clock, the keyboard and the progress bar
+CHECKPOINT_SECONDS = 180.0
+SHARE_OF_CHECKPOINTS = 0.05  # of the time, at most
+LOG_LINES = 100  # per match and stage
+SCORED = ("reward", "shaping")  # metrics that are pooled as scores; the others are means
+
+
+@runtime_checkable
+class Watcher(Protocol):
+    """Who wants to know how it goes."""
+
+    def begin(self, stage: str, total: int) -> None: ...
+
+    def show(self, episodes: int, rewards: dict[str, float]) -> None: ...
+
+    def say(self, line: str) -> None: ...
+
+
+class Silence:
+    """Nobody."""
+
+    def begin(self, stage: str, total: int) -> None: ...
+
+    def show(self, episodes: int, rewards: dict[str, float]) -> None: ...
+
+    def say(self, line: str) -> None: ...
+
+
+def train(
+    training: Training,
+    folder: Path,
+    tensorboard: bool = False,
+    watcher: Watcher | None = None,
+    interrupts: Interrupts | None = None,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+) -> Run:
+    """A new run."""
+    check_memory(training)
+    run = Run.create(folder, training.config(), tensorboard)
+    RunTrainer(run, training, watcher, interrupts, checkpoint_seconds).train()
+    return run
+
+
+def resume(
+    folder: Path,
+    watcher: Watcher | None = None,
+    interrupts: Interrupts | None = None,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+) -> Run:
+    """A run that goes on from its newest checkpoint that is whole, if it is not finished."""
+    run = Run.open(folder)
+    run.hold()
+    if run.result.get("ended") != "finished":
+        training = Training.of(run)
+        trainer = RunTrainer(run, training, watcher, interrupts, checkpoint_seconds)
+        trainer.train(run.checkpoints.load(trainer.watcher.say))
+    return run
+
+
+class RunTrainer:
+    """One run in training. It is the `Trainer` that evolution asks for.
+
+    A checkpoint holds the sets that a stage begins with and, within it, the state of all matches,
+    or what they have become.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        training: Training,
+        watcher: Watcher | None = None,
+        interrupts: Interrupts | None = None,
+        checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    ):
+        self.run, self.training = run, training
+        self.curriculum = training.curriculum()
+        self.watcher = watcher or Silence()
+        self.interrupts = interrupts or Interrupts()
+        self.clock = Clock()
+        self.seconds = 0.0  # of training, before this process
+        self.ledger: list[dict[str, Any]] = []
+        self.generation = Generation()
+        self.checkpoint_seconds = checkpoint_seconds
+        self.saved = time.monotonic()
+        self.saving = 0.0
+        self.loaded: Checkpoint | None = None
+
+    def train(self, checkpoint: Checkpoint | None = None) -> None:
+        """From the beginning, or from a checkpoint."""
+        self.loaded = checkpoint
+        self.run.cut_metrics(checkpoint.about["metrics"] if checkpoint else 0)
+        if checkpoint:
+            self.seconds, self.ledger = checkpoint.about["seconds"], checkpoint.about["ledger"]
+            self.generation = self._generation(checkpoint)
+        ended, cause = "failed", None
+        try:
+            evolve(self.curriculum, self, self.generation, self._keep)
+            ended = "finished"
+        except KeyboardInterrupt:
+            ended = "interrupted"
+            self.watcher.say(f"to go on: epcx resume {self.run.path}")
+            raise
+        except (RunError, InputError) as error:
+            cause = str(error)
+            raise
+        finally:
+            self._finish(ended, cause)
+        self.run.checkpoints.clear()
+
+    def _finish(self, ended: str, cause: str | None) -> None:
+        result = {
+            "ended": ended,
+            "cause": cause,
+            "seconds": round(self.seconds + self.clock.total, 3),
+            "episodes_along_a_lineage": sum(row["episodes"] for row in self.ledger),
+            "episodes_in_total": sum(row["episodes"] * row["matches"] for row in self.ledger),
+            "stages": self.ledger,
+        }
+        if ended == "finished":
+            result["best"] = {
+                role: {"name": sets[0].record.name, "fitness": sets[0].record.fitness}
+                for role, sets in self.generation.sets.items()
+            }
+        try:
+            self.run.finish(result)
+        except RunError:
+            if ended == "finished":
+                raise
+        finally:
+            self.run.release()
+
+    # What evolution asks for
+
+    def fine_tune(self, stage: Stage, matches: list[Any] | None, key: Array) -> Mutants:
+        """Trains all matches of a stage; interrupts are met between two chunks."""
+        loaded, self.loaded = self.loaded, None
+        learner = self.training.learner(stage.game)
+        if loaded and loaded.about["phase"] == "trained":
+            like = jax.eval_shape(learner.init, jax.random.key(0))
+            stopped = np.array(loaded.about["stopped"])
+            return Mutants(unnamed(loaded.arrays["agents"], like), stopped)
+        number = len(matches) if matches else stage.matches
+        assert number is not None
+        engine = LocalEngine(learner, number)
+        log = Log(self.run, stage, number, sum(row["episodes"] for row in self.ledger))
+        stopped = np.zeros(number, bool)
+        total, done = learner.updates(stage.episodes), 0
+        lines = marks(total)
+        name = f"{stage}  ({stage.number + 1}/{len(self.curriculum.stages)})"
+        self.watcher.begin(name, learner.episodes(total))
+        self.watcher.say(f"{stage}: {engine.in_words()}")
+        if loaded and loaded.about["phase"] == "training":
+            engine.restore([loaded.arrays[f"match-{i}"] for i in range(number)])
+            done = loaded.about["updates"]
+            stopped = np.array(loaded.about["stopped"])
+            log.restore(loaded.about["log"])
+        else:
+            stack = None if matches is None else jax.tree.map(lambda *x: np.stack(x), *matches)
+            engine.start(key, stack)
+        self.clock.restart()
+
+        def checkpoint() -> None:
+            about = {"updates": done, "stopped": stopped.tolist(), "log": log.snapshot()}
+            files = ((f"match-{i}", arrays) for i, arrays in enumerate(engine.snapshot()))
+            self._save("training", about, files)
+
+        while done < total and not stopped.all():
+            if self.interrupts.noted:
+                checkpoint()
+                self.interrupts.check()
+            mark = next(mark for mark in lines if mark > done)
+            updates = self.clock.updates(mark - done)
+            metrics = self.clock.time(engine.advance, updates)
+            done += updates
+            log.add(metrics, updates)
+            episodes = learner.episodes(done)
+            for match in np.flatnonzero(engine.diverged() & ~stopped):
+                stopped[match] = True
+                self.watcher.say(
+                    f"{stage}: match {match} stopped near episode {episodes}: its weights would "
+                    "no longer be finite; it will not be promoted"
+                )
+            if done == mark or stopped.all():
+                log.write(episodes, done, self.seconds + self.clock.total, stopped)
+            self.watcher.show(episodes, log.rewards(metrics))
+            if self._due() and done < total:
+                checkpoint()
+        self.ledger.append(
+            {"population": str(stage), "matches": number, "episodes": learner.episodes(done)}
+        )
+        agents = engine.agents()
+        self._save("trained", {"stopped": stopped.tolist()}, [("agents", named(agents))])
+        return Mutants(agents, stopped)
+
+    def play(self, stage: Stage, teams: Iterable[Any], key: Array) -> np.ndarray:
+        learner = self.training.learner(stage.game)
+        episodes = self.training.fitness_episodes
+        played = Arena(stage.game, learner.act).play(self._unhurried(teams), key, episodes)
+        shaping = float(self.training.shaped_fitness)
+        return np.stack([(x["reward"] + shaping * x["shaping"]).mean(-1) for x in played])
+
+    def _unhurried(self, teams: Iterable[Any]) -> Iterator[Any]:
+        """Looks for interrupts between two games."""
+        for team in teams:
+            self.interrupts.check()
+            yield team
+
+    # What is kept
+
+    def _keep(self, stage: Stage, generation: Generation) -> None:
+        """At the end of a stage: agents, lineage, and a checkpoint from which the next begins."""
+        self.generation = generation
+        learner = self.training.learner(stage.game)
+        for role, sets in generation.sets.items():
+            for rank, chosen in enumerate(sets):
+                self.run.save_agents(str(stage), rank, role, chosen.agents, about(learner, role))
+        self.run.write(LINEAGE, generation.lineage.to_json())
+        self._save("stage", {}, [])
+        if self.curriculum.sets is not None:
+            for role in generation.sets:
+                self.watcher.say(f"{stage}: {self._promoted(stage, role)}")
+
+    def _promoted(self, stage: Stage, role: str) -> str:
+        lineage = self.generation.lineage
+        mine = [r for r in lineage.records if (r.role, r.stage) == (role, stage.number)]
+        chosen = lineage.promoted(stage.number, role)
+        shown = ", ".join(f"{record.name} ({record.fitness:.2f})" for record in chosen)
+        return f"promoted {len(chosen)} of {len(mine)}, by fitness: {shown}"
+
+    def _due(self) -> bool:
+        pause = max(self.checkpoint_seconds, self.saving / SHARE_OF_CHECKPOINTS)
+        return time.monotonic() - self.saved >= pause
+
+    def _save(self, phase: str, more: dict[str, Any], files: Iterable[tuple[str, Arrays]]) -> None:
+        """A checkpoint: the sets that the stages before have left, and the files given."""
+        begin = time.monotonic()
+        sets = (
+            (f"{role}-{rank}", named(chosen.agents))
+            for role, sets in self.generation.sets.items()
+            for rank, chosen in enumerate(sets)
+        )
+        about = {
+            "phase": phase,
+            "lineage": self.generation.lineage.to_json(),
+            "ledger": self.ledger,
+            "seconds": self.seconds + self.clock.total,
+            "metrics": self.run.metrics_size(),
+            **more,
+        }
+        self.run.checkpoints.save(about, chain(sets, files))
+        self.saved = time.monotonic()
+        if self.checkpoint_seconds:
+            self.saving = self.saved - begin
+
+    def _generation(self, checkpoint: Checkpoint) -> Generation:
+        """What the stages before have left."""
+        lineage = Lineage.from_json(checkpoint.about["lineage"])
+        if not lineage.stages:
+            return Generation()
+        stage = self.curriculum.stages[lineage.stages - 1]
+        like = jax.eval_shape(self.training.learner(stage.game).init, jax.random.key(0))
+        sets = {
+            role: [
+                AgentSet(record, unnamed(checkpoint.arrays[f"{role}-{rank}"], like))
+                for rank, record in enumerate(lineage.promoted(stage.number, role))
+            ]
+            for role in stage.game.members
+        }
+        return Generation(sets, lineage)
+
+
+def marks(total: int) -> list[int]:
+    """The updates after which a line is logged."""
+    return sorted({math.ceil(total * (i + 1) / LOG_LINES) for i in range(LOG_LINES)})
+
+
+class Clock:
+    """Finds chunks of about CHUNK_SECONDS. The first is short, as it is compiled, too."""
+
+    def __init__(self) -> None:
+        self.total = 0.0
+        self.restart()
+
+    def restart(self) -> None:
+        """Another program begins."""
+        self.chunks = 0
+        self.rate = 0.0
+
+    def updates(self, most: int) -> int:
+        return max(1, min(most, int(self.rate * CHUNK_SECONDS)))
+
+    def time(self, advance: Any, updates: int) -> Any:
+        begin = time.perf_counter()
+        result = advance(updates)
+        seconds = time.perf_counter() - begin
+        self.total += seconds
+        self.chunks += 1
+        if self.chunks > 1:
+            self.rate = updates / seconds
+        return result
+
+
+class Log:
+    """Gathers metrics between two log lines. Rewards are scored as in evaluation."""
+
+    def __init__(self, run: Run, stage: Stage, matches: int, before: int):
+        """`before` counts the episodes of earlier stages along a lineage."""
+        self.run, self.stage, self.matches, self.before = run, stage, matches, before
+        self.sums: dict[str, np.ndarray] = {}
+        self.weight = 0
+
+    def snapshot(self) -> dict[str, Any]:
+        return {"weight": self.weight, "sums": {k: v.tolist() for k, v in self.sums.items()}}
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        self.weight = saved["weight"]
+        self.sums = {name: np.array(values) for name, values in saved["sums"].items()}
+
+    def add(self, metrics: dict[str, np.ndarray], updates: int) -> None:
+        self.weight += updates
+        for name, values in metrics.items():
+            self.sums[name] = self.sums.get(name, 0.0) + values.astype(float) * updates
+
+    def rewards(self, metrics: dict[str, np.ndarray]) -> dict[str, float]:
+        game = self.stage.game
+        return {
+            role: float(game.score(metrics["reward"][:, members], axis=1).mean())
+            for role, members in game.members.items()
+        }
+
+    def write(self, episodes: int, updates: int, seconds: float, stopped: np.ndarray) -> None:
+        game = self.stage.game
+        rows = []
+        for match in range(self.matches):
+            row: dict[str, Any] = {
+                "stage": self.stage.number,
+                "population": str(self.stage),
+                "match": match,
+                "episodes": self.before + episodes,
+                "updates": updates,
+                "seconds": round(seconds, 3),
+            }
+            for name, sums in self.sums.items():
+                for role, members in game.members.items():
+                    values = sums[match, members] / self.weight
+                    pooled = game.score(values) if name in SCORED else values.mean()
+                    row[f"{name}/{role}"] = float(pooled)
+            if stopped[match]:
+                row["diverged"] = True
+            rows.append(row)
+        self.run.log(rows)
+        self.sums, self.weight = {}, 0

@@ -1,0 +1,34 @@
+"""epcx in processes of its own."""
+
+import os
+import subprocess
+import sys
+
+from epcx.runs.run import Run
+
+
+def command(*arguments):
+    return [sys.executable, "-m", "epcx", *map(str, arguments)]
+
+
+def environment():
+    """Compiled for speed, and on the cores that there are."""
+    return {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "JAX_NUM_CPU_DEVICES")}
+
+
+def epcx(*arguments):
+    """The command in a process of its own."""
+    return subprocess.run(
+        command(*arguments), capture_output=True, text=True, env=environment(), check=False
+    )
+
+
+def same_results(run, other):
+    assert Run.open(run).digests() == Run.open(other).digests()
+    rows = [
+        [{k: v for k, v in row.items() if k != "seconds"} for row in Run.open(path).metrics()]
+        for path in (run, other)
+    ]
+    assert [(r["stage"], r["match"], r["updates"]) for r in rows[0]] == [
+        (r["stage"], r["match"], r["updates"]) for r in rows[1]
+    ]
