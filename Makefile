@@ -10,10 +10,8 @@ SOURCES := src tests benchmarks
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-demo: .venv/demo  ## play Grassland and write demo/grassland.html
-	@mkdir -p demo
-	@$(BIN)/epcx replay grassland --population 24-16 --seed 4 --out demo/grassland.html
-	@echo "open demo/grassland.html in a browser"
+demo: .venv/demo  ## grow a team of collectors on the CPU (5 minutes) and write demo/collectors.html
+	@JAX_PLATFORMS=cpu $(BIN)/epcx demo
 
 test: .venv/dev .venv/browser  ## run the tests
 	@$(BIN)/python -m pytest -q -n 2 --dist loadfile

@@ -12,7 +12,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from epcx import games, presets, trained, trainer
+from epcx import demo, games, presets, trained, trainer
 from epcx.engines.arena import Arena
 from epcx.engines.devices import in_words, use_all_cores
 from epcx.errors import MAX_SEED, InputError, whole_number
@@ -381,6 +381,51 @@ class Replay:
                 )
 
 
+@dataclass(frozen=True)
+class Demo:
+    """Grow collectors by a small curriculum, and compare them with training from scratch."""
+
+    out: Path = Path("demo")
+    """The folder for runs and pictures. What is there already is used."""
+
+    preset: presets.Preset = "quick"
+    """How long it takes: quick (minutes), smoke (a minute, and nothing is learnt) or paper."""
+
+    def run(self) -> None:
+        use_all_cores()
+        with EpisodeProgress() as progress, Interrupts() as interrupts:
+            runs = demo.train_all(self.out, self.preset, progress, interrupts)
+        console = Console(highlight=False)
+        print_comparison(demo.compare(runs), console)
+        console.print("\n[bold]Where the best set comes from[/bold]")
+        print_lineage(lineage.Lineage.from_json(runs["epc"].lineage()), console)
+        page = self.out / "collectors.html"
+        Replay(str(runs["epc"].path), page, title="Collectors grown by EPC").run()
+        print(f"open {page} in a browser")
+
+
+def print_comparison(rows: list[demo.Comparison], console: Console) -> None:
+    table = Table(box=None, padding=(0, 2), header_style="")
+    table.add_column("\nagents", justify="right")
+    table.add_column("\nepisodes", justify="right")
+    for method in rows[0].reward:
+        table.add_column(f"{method}\nreward", justify="right")
+        table.add_column("\ncoverage", justify="right")
+    for row in rows:
+        cells = [
+            cell
+            for method in row.reward
+            for cell in (f"{row.reward[method]:.1f}", f"{row.coverage[method]:.2f}")
+        ]
+        table.add_row(row.population, f"{row.episodes:,}", *cells)
+    console.print(
+        "\n[bold]Reward per agent, and share of the food that is occupied at the end[/bold]\n"
+        f"epc: its best set. {demo.SCRATCH}: from scratch with as many episodes, mean of "
+        f"{demo.SEEDS} matches."
+    )
+    console.print(table)
+
+
 Command = (
     Annotated[Games, tyro.conf.subcommand("games")]
     | Annotated[Train, tyro.conf.subcommand("train")]
@@ -389,4 +434,5 @@ Command = (
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[Replay, tyro.conf.subcommand("replay")]
     | Annotated[Digest, tyro.conf.subcommand("digest")]
+    | Annotated[Demo, tyro.conf.subcommand("demo")]
 )

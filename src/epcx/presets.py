@@ -35,12 +35,12 @@ PAPER = {
 }
 
 # Smaller batches, twice as often: what a laptop learns most from in a minute.
-LAPTOP = Hyperparameters(batch=256, replay=100_000, steps_per_update=2, warm_up=2_500)
+LAPTOP = Hyperparameters(batch=128, replay=100_000, steps_per_update=2, warm_up=2_500)
 QUICK = {
-    "grassland": Schedule(("2-1", "4-2", "8-4"), 2, 4_000, 600, 3, 8, hyper=LAPTOP),
-    "adversarial-battle": Schedule(("2-2", "4-4", "8-8"), 2, 4_000, 600, 3, 8, hyper=LAPTOP),
-    "food-collection": Schedule(("2", "4", "8"), 2, 4_000, 600, 3, 8, hyper=LAPTOP),
-    "predator-prey": Schedule(("2-1", "4-2", "8-4"), 2, 4_000, 600, 3, 8, hyper=LAPTOP),
+    "grassland": Schedule(("2-1", "4-2", "8-4"), 2, 3_600, 500, 3, 8, hyper=LAPTOP),
+    "adversarial-battle": Schedule(("2-2", "4-4", "8-8"), 2, 3_600, 500, 3, 8, hyper=LAPTOP),
+    "food-collection": Schedule(("2", "4", "8"), 2, 3_600, 500, 3, 8, hyper=LAPTOP),
+    "predator-prey": Schedule(("2-1", "4-2", "8-4"), 2, 3_600, 500, 3, 8, hyper=LAPTOP),
 }
 
 TINY = Hyperparameters(batch=16, replay=400, warm_up=100, worlds=4, steps_per_update=5)

@@ -43,7 +43,7 @@ def stage_of(run: Run, population: str, stage: str | None = None) -> str:
     return stage
 
 
-def matches_of(run: Run, stage: str, match: int | None) -> list[int]:
+def matches_of(run: Run, stage: str, match: int | None = None) -> list[int]:
     """Match k has the k-th set of each role: all that were kept, or one."""
     kept = run.ranks(stage)
     if match is None:

@@ -75,8 +75,9 @@ def test_two_chunks_are_one(alone):
 
 
 @pytest.mark.parametrize(("saved", "restored", "matches"), [(2, 1, 3), (8, 8, 1), (8, 4, 1)])
-def test_a_snapshot_goes_on_as_if_nothing_had_happened(saved, restored, matches):
+def test_a_snapshot_goes_on_as_if_nothing_had_happened(saved, restored, matches, monkeypatch):
     """Also on other devices, as long as a match has as many parts."""
+    monkeypatch.setattr("epcx.learners.maddpg.LEAST_PART", 1)
 
     def engine(number):
         return LocalEngine(
@@ -104,8 +105,9 @@ def test_all_matches_at_once_as_on_a_gpu(alone):
     same(engine.agents(), alone[0].agents(), atol=1e-4)
 
 
-def test_a_match_on_eight_devices_learns_as_on_one():
+def test_a_match_on_eight_devices_learns_as_on_one(monkeypatch):
     """Every device holds the same agents and worlds, and a part of the replay."""
+    monkeypatch.setattr("epcx.learners.maddpg.LEAST_PART", 1)
     engine, _ = trained(1, 8)
     assert engine.layout.parts == 8
     (state,) = engine.turns

@@ -21,6 +21,7 @@ from epcx.learners.replay import Replay, Step, Transition, replay_bytes, tree_by
 from epcx.learners.rollout import choose, gumbel_softmax, step_worlds
 
 CACHE = 2**21  # bytes of the widest layer at a time: about a core's second-level cache
+LEAST_PART = 2**19  # bytes of the widest layer that make another device worth its while
 SHARE = 24  # of a GPU's memory, for the same: several such layers are alive at once
 
 
@@ -128,7 +129,10 @@ class MADDPG:
         return self.hyper.episodes(updates, self.game.horizon)
 
     def most_parts(self) -> int:
-        return self.hyper.batch & -self.hyper.batch
+        """Parts are powers of two, and not too small: they wait for each other."""
+        fair = self.hyper.batch & -self.hyper.batch
+        worth = self.hyper.batch * self.architecture.widest(self.game) // LEAST_PART
+        return max(1, min(fair, 2 ** (worth.bit_length() - 1) if worth else 1))
 
     def memory(self) -> int:
         replay = replay_bytes(self.game, self.hyper.worlds, self.hyper.replay, self.parts)
