@@ -116,12 +116,13 @@ def test_options_of_a_run_are_checked(capsys, collector):
     assert "--players random does not go" in fails(capsys, "replay", run, "--players", "random")
 
 
-def finished(path):
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
     """What ONE gives without an interruption."""
-    return trainer.train(ONE, path)
+    return trainer.train(ONE, tmp_path_factory.mktemp("runs") / "whole").path
 
 
-def test_an_interrupt_keeps_what_is_needed_to_go_on(tmp_path):
+def test_an_interrupt_keeps_what_is_needed_to_go_on(tmp_path, whole):
     """The first signal ends training after the chunk."""
     said = Said(lambda: signal.raise_signal(signal.SIGINT))
     with Interrupts() as interrupts, pytest.raises(KeyboardInterrupt):
@@ -133,10 +134,10 @@ def test_an_interrupt_keeps_what_is_needed_to_go_on(tmp_path):
         trained.stage_of(run, "1")
     trainer.resume(run.path)
     assert run.result["ended"] == "finished"
-    same_results(run.path, finished(tmp_path / "whole").path)
+    same_results(run.path, whole)
 
 
-def test_a_damaged_checkpoint_costs_some_time_only(tmp_path):
+def test_a_damaged_checkpoint_costs_some_time_only(tmp_path, whole):
     said = Said()
     chunks = iter([False, False, False, True])
     said.then = lambda: next(chunks) and signal.raise_signal(signal.SIGINT)
@@ -147,14 +148,13 @@ def test_a_damaged_checkpoint_costs_some_time_only(tmp_path):
     again = Said()
     trainer.resume(tmp_path / "run", again)
     assert "match-0 has another checksum" in again.lines[0]
-    same_results(tmp_path / "run", finished(tmp_path / "whole").path)
+    same_results(tmp_path / "run", whole)
 
 
-def test_a_finished_run_is_left_as_it_is(tmp_path):
-    run = finished(tmp_path / "run")
-    before = {path: path.stat().st_mtime_ns for path in run.path.rglob("*.*")}
-    assert trainer.resume(run.path).result["ended"] == "finished"
-    assert {path: path.stat().st_mtime_ns for path in run.path.rglob("*.*")} == before
+def test_a_finished_run_is_left_as_it_is(whole):
+    before = {path: path.stat().st_mtime_ns for path in whole.rglob("*.*")}
+    assert trainer.resume(whole).result["ended"] == "finished"
+    assert {path: path.stat().st_mtime_ns for path in whole.rglob("*.*")} == before
 
 
 def test_two_processes_do_not_train_in_one_folder(tmp_path):
@@ -165,7 +165,7 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path):
     trainer.train(ONE, tmp_path / "run", watcher=Said(second))
 
 
-def test_a_checkpoint_that_cannot_be_written_stops_the_run(tmp_path, monkeypatch):
+def test_a_checkpoint_that_cannot_be_written_stops_the_run(tmp_path, monkeypatch, whole):
     """The sentence says what is left, and after the cause is gone, it goes on."""
     with monkeypatch.context() as patched:
 
@@ -177,7 +177,7 @@ def test_a_checkpoint_that_cannot_be_written_stops_the_run(tmp_path, monkeypatch
             trainer.train(ONE, tmp_path / "run")
     assert Run.open(tmp_path / "run").result["ended"] == "failed"
     trainer.resume(tmp_path / "run")
-    same_results(tmp_path / "run", finished(tmp_path / "whole").path)
+    same_results(tmp_path / "run", whole)
 
 
 def test_a_second_interrupt_does_not_wait():

@@ -75,7 +75,9 @@ def resume(
     """A run that goes on from its newest checkpoint that is whole, if it is not finished."""
     run = Run.open(folder)
     run.hold()
-    if run.result.get("ended") != "finished":
+    if run.result.get("ended") == "finished":
+        run.release()
+    else:
         training = Training.of(run)
         trainer = RunTrainer(run, training, watcher, interrupts, checkpoint_seconds)
         trainer.train(run.checkpoints.load(trainer.watcher.say))
@@ -179,6 +181,7 @@ class RunTrainer:
             done = loaded.about["updates"]
             stopped = np.array(loaded.about["stopped"])
             log.restore(loaded.about["log"])
+            loaded.arrays.clear()  # the replays are on the devices now
         else:
             stack = None if matches is None else jax.tree.map(lambda *x: np.stack(x), *matches)
             engine.start(key, stack)

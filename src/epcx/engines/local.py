@@ -138,8 +138,9 @@ class LocalEngine:
 
         def state(rows: list[dict[str, np.ndarray]]) -> Any:
             expected = named(without_keys(shapes))
-            if any(row.keys() != expected.keys() for row in rows):
-                raise InputError("the checkpoint is of another version, or another learner")
+            kinds = {name: (x.shape[1:], x.dtype) for name, x in expected.items()}
+            if any({k: (x.shape, x.dtype) for k, x in row.items()} != kinds for row in rows):
+                raise InputError("the checkpoint is of other settings, or another version")
             arrays = [np.stack([row[name] for row in rows]) for name in expected]
             leaves = [jax.device_put(x, place) for x in arrays]
             return with_keys(jax.tree.unflatten(jax.tree.structure(shapes), leaves), shapes)
