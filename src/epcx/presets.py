@@ -26,35 +26,31 @@ class Schedule:
     hyper: Hyperparameters = field(default_factory=Hyperparameters)
 
 
-# Appendix B. It does not say how long Predator-prey was trained: as Grassland, which is its kin.
-PAPER = {
-    "grassland": Schedule(("3-2", "6-4", "12-8", "24-16"), 2, 100_000, 50_000),
-    "adversarial-battle": Schedule(("4-4", "8-8", "16-16"), 2, 50_000, 20_000),
-    "food-collection": Schedule(("3", "6", "12", "24"), 3, 50_000, 20_000),
-    "predator-prey": Schedule(("3-2", "6-4", "12-8"), 2, 100_000, 50_000),
-}
-
-# Smaller batches, twice as often: what a laptop learns most from in a minute.
 LAPTOP = Hyperparameters(batch=128, replay=100_000, steps_per_update=2, warm_up=2_500)
-QUICK = {
-    "grassland": Schedule(("2-1", "4-2", "8-4"), 2, 3_600, 500, 3, 8, hyper=LAPTOP),
-    "adversarial-battle": Schedule(("2-2", "4-4", "8-8"), 2, 3_600, 500, 3, 8, hyper=LAPTOP),
-    "food-collection": Schedule(("2", "4", "8"), 2, 3_600, 500, 3, 8, hyper=LAPTOP),
-    "predator-prey": Schedule(("2-1", "4-2", "8-4"), 2, 3_600, 500, 3, 8, hyper=LAPTOP),
-}
-
 TINY = Hyperparameters(batch=16, replay=400, warm_up=100, worlds=4, steps_per_update=5)
-SMOKE = {
-    name: Schedule(populations, 2, 40, 30, 3, None, 20, 2, TINY)
-    for name, populations in {
-        "grassland": ("1-1", "2-2", "4-4"),
-        "adversarial-battle": ("1-1", "2-2", "4-4"),
-        "food-collection": ("1", "2", "4"),
-        "predator-prey": ("1-1", "2-2", "4-4"),
-    }.items()
-}
 
-PRESETS = {"paper": PAPER, "quick": QUICK, "smoke": SMOKE}
+# What differs from game to game; a game that is not here gets the defaults of `schedule`.
+# Appendix B does not say how long Predator-prey was trained: as Grassland, which is its kin.
+SETS = {"food-collection": 3}
+EPISODES = {"grassland": (100_000, 50_000), "predator-prey": (100_000, 50_000)}
+FEWER_HUNTERS = ("2-1", "4-2", "8-4")
+QUICK_POPULATIONS = {"grassland": FEWER_HUNTERS, "predator-prey": FEWER_HUNTERS}
+
+
+def schedule(game: type[games.Game], preset: Preset) -> Schedule:
+    """The curriculum of a preset."""
+
+    def of_each(*counts: int) -> tuple[str, ...]:
+        return tuple("-".join([str(count)] * len(game.roles)) for count in counts)
+
+    if preset == "paper":
+        return Schedule(
+            game.stages, SETS.get(game.name, 2), *EPISODES.get(game.name, (50_000, 20_000))
+        )
+    if preset == "quick":
+        populations = QUICK_POPULATIONS.get(game.name, of_each(2, 4, 8))
+        return Schedule(populations, 2, 3_600, 500, 3, 8, hyper=LAPTOP)
+    return Schedule(of_each(1, 2, 4), 2, 40, 30, 3, None, 20, 2, TINY)
 
 
 def make(
@@ -69,28 +65,27 @@ def make(
     Methods without a curriculum train at one population, and get as many episodes as EPC has
     accumulated there: along one lineage, or in all its matches together.
     """
-    games.make(game)  # refuses names that it does not know
-    schedule = PRESETS[preset][game]
+    chosen = schedule(type(games.make(game)), preset)
     wanted = Training(
         game=game,
         method=method,
-        population=population or schedule.populations,
-        episodes=schedule.episodes,
-        stage_episodes=schedule.stage_episodes,
-        sets=schedule.sets if method == "epc" else 1,
-        matches=schedule.matches,
-        initial_matches=schedule.initial_matches if method == "epc" else None,
-        fitness_episodes=schedule.fitness_episodes,
-        fitness_rounds=schedule.fitness_rounds,
-        hyper=schedule.hyper,
+        population=population or chosen.populations,
+        episodes=chosen.episodes,
+        stage_episodes=chosen.stage_episodes,
+        sets=chosen.sets if method == "epc" else 1,
+        matches=chosen.matches,
+        initial_matches=chosen.initial_matches if method == "epc" else None,
+        fitness_episodes=chosen.fitness_episodes,
+        fitness_rounds=chosen.fitness_rounds,
+        hyper=chosen.hyper,
     )
     if wanted.grows:
         return wanted
     evolving = make(game, "epc", preset)
     return replace(
         wanted,
-        population=population or schedule.populations[:1],
-        episodes=accumulated(evolving, population or schedule.populations[:1], budget),
+        population=population or chosen.populations[:1],
+        episodes=accumulated(evolving, population or chosen.populations[:1], budget),
         matches=None,
         initial_matches=None,
     )

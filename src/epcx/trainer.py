@@ -80,7 +80,10 @@ def resume(
     else:
         training = Training.of(run)
         trainer = RunTrainer(run, training, watcher, interrupts, checkpoint_seconds)
-        trainer.train(run.checkpoints.load(trainer.watcher.say))
+        checkpoint = run.checkpoints.load(trainer.watcher.say)
+        if checkpoint is None:
+            trainer.watcher.say("there is no checkpoint yet: from the beginning")
+        trainer.train(checkpoint)
     return run
 
 
