@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from epcx import games, trained, trainer
+from epcx import games, log, trained, trainer
 from epcx.errors import InputError, RunError
 from epcx.evaluation.evaluate import play_episodes
 from epcx.interrupts import Interrupts
@@ -208,8 +208,8 @@ def test_matches_that_diverge_are_reported_and_end_the_training(tmp_path, monkey
 
 
 def test_log_lines_are_spread_over_the_training():
-    assert trainer.marks(3) == [1, 2, 3]
-    marks = trainer.marks(10_000)
+    assert log.marks(3) == [1, 2, 3]
+    marks = log.marks(10_000)
     assert len(marks) == 100
     assert marks[0] == 100
     assert marks[-1] == 10_000

@@ -5,7 +5,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import jax
 import tyro
@@ -14,7 +14,7 @@ from rich.table import Table
 
 from epcx import demo, games, presets, trained, trainer
 from epcx.engines.arena import Arena
-from epcx.engines.devices import in_words, use_all_cores
+from epcx.engines.devices import use_all_cores
 from epcx.errors import MAX_SEED, InputError, whole_number
 from epcx.evaluation.evaluate import summarise
 from epcx.evaluation.scripted import PLAYERS, Act
@@ -24,8 +24,9 @@ from epcx.reports import replay
 from epcx.reports.family import print_lineage
 from epcx.reports.progress import EpisodeProgress
 from epcx.reports.recording import record
+from epcx.reports.tables import print_comparison, print_evaluation, print_plan, print_result
 from epcx.runs.run import Run
-from epcx.training import PlannedStage, Training, describe_plan, plan
+from epcx.training import Training, plan
 
 NARROW = 70  # columns: too few for a table
 MAX_EVALUATION = 10_000_000  # episodes
@@ -150,50 +151,6 @@ def checkpoint_seconds(minutes: float) -> float:
     return 60 * minutes
 
 
-def print_plan(training: Training, rows: list[PlannedStage], as_json: bool) -> None:
-    whole = describe_plan(rows)
-    if as_json:
-        print(json.dumps({**training.config(), "plan": whole}, indent=2))
-        return
-    console = Console(highlight=False)
-    kept = f", K = {training.sets}" if training.grows else ""
-    console.print(f"{training.game}, {training.method}{kept}, seed {training.seed}", style="bold")
-    table = Table(box=None, padding=(0, 2), header_style="")
-    headings = ("stage", "matches", "episodes each", "in total", "updates each", "replay")
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
-    for row in rows:
-        table.add_row(
-            row.population,
-            f"{row.matches}",
-            f"{row.episodes:,}",
-            f"{row.episodes * row.matches:,}",
-            f"{row.updates:,}",
-            in_words(row.replay_bytes),
-        )
-    console.print(table)
-    console.print(
-        f"episodes: {whole['episodes_along_a_lineage']:,} along a lineage, "
-        f"{whole['episodes_in_total']:,} in total"
-    )
-    games = sum(row.fitness_games for row in rows)
-    if games:
-        console.print(f"fitness: {games} games of {training.fitness_episodes:,} episodes")
-
-
-def print_result(run: Run, as_json: bool) -> None:
-    result = run.result
-    if as_json:
-        print(json.dumps({"run": str(run.path), **result}, indent=2))
-        return
-    minutes, seconds = divmod(round(result["seconds"]), 60)
-    print(
-        f"{result['ended']}: {result['episodes_along_a_lineage']} episodes along a lineage, "
-        f"{result['episodes_in_total']} in total, in {minutes} min {seconds} s; "
-        f"try: epcx evaluate {run.path}"
-    )
-
-
 @dataclass(frozen=True)
 class Lineage:
     """Show where the best agent sets of a run come from."""
@@ -282,27 +239,6 @@ class Evaluate:
             print(json.dumps({**about, "matches": results}, indent=2))
         else:
             print_evaluation(game, results)
-
-
-def print_evaluation(game: games.Game, results: list[dict[str, Any]]) -> None:
-    """A block per match and a line per statistic: fits a narrow terminal."""
-    console = Console(highlight=False)
-    per = "team" if len(game.roles) > 1 else "agent"
-    console.print(
-        f"{game.name} {game.population}: means per {per} and episode ± standard error", style="bold"
-    )
-    for result in results:
-        table = Table(box=None, padding=(0, 2), header_style="")
-        table.add_column(f"match {result['match']}", no_wrap=True)
-        for role in result["roles"]:
-            colour = game.role(role).colour
-            table.add_column(f"[{colour}]●[/] {role}", justify="right", no_wrap=True)
-        columns = list(result["roles"].values())
-        for name in columns[0]:
-            if any(column[name]["mean"] or column[name]["error"] for column in columns):
-                cells = (f"{c[name]['mean']:.2f} ± {c[name]['error']:.2f}" for c in columns)
-                table.add_row(name, *cells)
-        console.print(table)
 
 
 @dataclass(frozen=True)
@@ -402,28 +338,6 @@ class Demo:
         page = self.out / "collectors.html"
         Replay(str(runs["epc"].path), page, title="Collectors grown by EPC").run()
         print(f"open {page} in a browser")
-
-
-def print_comparison(rows: list[demo.Comparison], console: Console) -> None:
-    table = Table(box=None, padding=(0, 2), header_style="")
-    table.add_column("\nagents", justify="right")
-    table.add_column("\nepisodes", justify="right")
-    for method in rows[0].reward:
-        table.add_column(f"{method}\nreward", justify="right")
-        table.add_column("\ncoverage", justify="right")
-    for row in rows:
-        cells = [
-            cell
-            for method in row.reward
-            for cell in (f"{row.reward[method]:.1f}", f"{row.coverage[method]:.2f}")
-        ]
-        table.add_row(row.population, f"{row.episodes:,}", *cells)
-    console.print(
-        "\n[bold]Reward per agent, and share of the food that is occupied at the end[/bold]\n"
-        f"epc: its best set. {demo.SCRATCH}: from scratch with as many episodes, mean of "
-        f"{demo.SEEDS} matches."
-    )
-    console.print(table)
 
 
 Command = (

@@ -1,6 +1,5 @@
 """Trains what a run asks for, in chunks of seconds, and keeps what is needed to go on."""
 
-import math
 import time
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -17,6 +16,7 @@ from epcx.errors import InputError, RunError
 from epcx.evolution.curriculum import AgentSet, Generation, Mutants, Stage, evolve
 from epcx.evolution.lineage import Lineage
 from epcx.interrupts import Interrupts
+from epcx.log import Log, marks
 from epcx.runs.checkpoint import Arrays, Checkpoint
 from epcx.runs.run import LINEAGE, Run
 from epcx.runs.weights import named, unnamed
@@ -26,8 +26,6 @@ from epcx.training import Training, check_memory
 CHUNK_SECONDS = 2.0  # between two looks at the clock, the keyboard and the progress bar
 CHECKPOINT_SECONDS = 180.0
 SHARE_OF_CHECKPOINTS = 0.05  # of the time, at most
-LOG_LINES = 100  # per match and stage
-SCORED = ("reward", "shaping")  # metrics that are pooled as scores; the others are means
 
 
 @runtime_checkable
@@ -223,18 +221,22 @@ class RunTrainer:
         self._save("trained", {"stopped": stopped.tolist()}, [("agents", named(agents))])
         return Mutants(agents, stopped)
 
-    def play(self, stage: Stage, teams: Iterable[Any], key: Array) -> np.ndarray:
+    def play(self, stage: Stage, teams: Iterable[Any], games: int, key: Array) -> np.ndarray:
+        """Games of the fitness; interrupts are met between two of them."""
         learner = self.training.learner(stage.game)
         episodes = self.training.fitness_episodes
-        played = Arena(stage.game, learner.act).play(self._unhurried(teams), key, episodes)
+        self.watcher.begin(f"{stage}  fitness", games * episodes)
+
+        def watched() -> Iterator[Any]:
+            for number, team in enumerate(teams):
+                self.interrupts.check()
+                self.watcher.show(number * episodes, {})
+                yield team
+
+        played = Arena(stage.game, learner.act).play(watched(), key, episodes)
+        self.watcher.show(games * episodes, {})
         shaping = float(self.training.shaped_fitness)
         return np.stack([(x["reward"] + shaping * x["shaping"]).mean(-1) for x in played])
-
-    def _unhurried(self, teams: Iterable[Any]) -> Iterator[Any]:
-        """Looks for interrupts between two games."""
-        for team in teams:
-            self.interrupts.check()
-            yield team
 
     # What is kept
 
@@ -300,11 +302,6 @@ class RunTrainer:
         return Generation(sets, lineage)
 
 
-def marks(total: int) -> list[int]:
-    """The updates after which a line is logged."""
-    return sorted({math.ceil(total * (i + 1) / LOG_LINES) for i in range(LOG_LINES)})
-
-
 class Clock:
     """Finds chunks of about CHUNK_SECONDS. The first is short, as it is compiled, too."""
 
@@ -329,55 +326,3 @@ class Clock:
         if self.chunks > 1:
             self.rate = updates / seconds
         return result
-
-
-class Log:
-    """Gathers metrics between two log lines. Rewards are scored as in evaluation."""
-
-    def __init__(self, run: Run, stage: Stage, matches: int, before: int):
-        """`before` counts the episodes of earlier stages along a lineage."""
-        self.run, self.stage, self.matches, self.before = run, stage, matches, before
-        self.sums: dict[str, np.ndarray] = {}
-        self.weight = 0
-
-    def snapshot(self) -> dict[str, Any]:
-        return {"weight": self.weight, "sums": {k: v.tolist() for k, v in self.sums.items()}}
-
-    def restore(self, saved: dict[str, Any]) -> None:
-        self.weight = saved["weight"]
-        self.sums = {name: np.array(values) for name, values in saved["sums"].items()}
-
-    def add(self, metrics: dict[str, np.ndarray], updates: int) -> None:
-        self.weight += updates
-        for name, values in metrics.items():
-            self.sums[name] = self.sums.get(name, 0.0) + values.astype(float) * updates
-
-    def rewards(self, metrics: dict[str, np.ndarray]) -> dict[str, float]:
-        game = self.stage.game
-        return {
-            role: float(game.score(metrics["reward"][:, members], axis=1).mean())
-            for role, members in game.members.items()
-        }
-
-    def write(self, episodes: int, updates: int, seconds: float, stopped: np.ndarray) -> None:
-        game = self.stage.game
-        rows = []
-        for match in range(self.matches):
-            row: dict[str, Any] = {
-                "stage": self.stage.number,
-                "population": str(self.stage),
-                "match": match,
-                "episodes": self.before + episodes,
-                "updates": updates,
-                "seconds": round(seconds, 3),
-            }
-            for name, sums in self.sums.items():
-                for role, members in game.members.items():
-                    values = sums[match, members] / self.weight
-                    pooled = game.score(values) if name in SCORED else values.mean()
-                    row[f"{name}/{role}"] = float(pooled)
-            if stopped[match]:
-                row["diverged"] = True
-            rows.append(row)
-        self.run.log(rows)
-        self.sums, self.weight = {}, 0

@@ -31,7 +31,7 @@ class Scripted:
         diverged = np.array([(stage.number, match) in self.diverge for match in range(number)])
         return Mutants({"w": agents + gains[:, None]}, diverged)
 
-    def play(self, stage, teams, key):
+    def play(self, stage, teams, games, key):
         first, *others = stage.game.members.values()
         rewards = []
         for team in teams:
@@ -126,8 +126,8 @@ def test_where_all_diverged_the_cause_is_named():
 
 def test_rewards_that_are_not_finite_are_no_fitness():
     class Poisoned(Scripted):
-        def play(self, stage, teams, key):
-            return super().play(stage, teams, key) * np.nan
+        def play(self, stage, teams, games, key):
+            return super().play(stage, teams, games, key) * np.nan
 
     with pytest.raises(RunError, match="no set of collector at 1 has a finite fitness"):
         evolve(curriculum("food-collection", ["1"], sets=2), Poisoned())

@@ -79,9 +79,9 @@ class Trainer(Protocol):
         """Trains matches, each given as its agents [N, ...]; or fresh ones."""
 
     def play(
-        self, stage: Stage, teams: Iterable[Any], key: Array
+        self, stage: Stage, teams: Iterable[Any], games: int, key: Array
     ) -> Float[np.ndarray, "games agents"]:
-        """The mean reward of every agent in games of the teams, each given as [N, ...]."""
+        """The mean reward of every agent in as many games, of teams given as agents [N, ...]."""
 
 
 def evolve(
@@ -163,7 +163,7 @@ def measure(
         chance = curriculum.chance(stage, FITTING)
         played = alive[pairings(chance, len(alive), len(game.roles), curriculum.rounds)]
         teams = (team(game, mutants.agents, sides) for sides in played)
-        rewards = trainer.play(stage, teams, curriculum.key(stage, PLAYING))
+        rewards = trainer.play(stage, teams, len(played), curriculum.key(stage, PLAYING))
         sums = np.stack([game.score(rewards[:, who], axis=1) for who in game.members.values()], 1)
         scores = fitness(played, sums, matches)
 
