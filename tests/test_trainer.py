@@ -172,7 +172,7 @@ def test_a_checkpoint_that_cannot_be_written_stops_the_run(tmp_path, monkeypatch
         def refuse(*arguments):
             raise OSError(28, "No space left on device")
 
-        patched.setattr("epcx.runs.checkpoint._write", refuse)
+        patched.setattr("epcx.runs.checkpoint.write_through", refuse)
         with pytest.raises(RunError, match=r"no space left on device; .*: epcx resume"):
             trainer.train(ONE, tmp_path / "run")
     assert Run.open(tmp_path / "run").result["ended"] == "failed"

@@ -1,7 +1,6 @@
 """What `epcx` can do: one dataclass per command, whose fields are its options."""
 
 import dataclasses
-import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from epcx.reports.family import print_lineage
 from epcx.reports.progress import EpisodeProgress
 from epcx.reports.recording import record
 from epcx.reports.tables import print_comparison, print_evaluation, print_plan, print_result
+from epcx.runs.files import json_digest
 from epcx.runs.run import Run
 from epcx.training import Training, plan
 
@@ -182,7 +182,7 @@ class Digest:
 
     def run(self) -> None:
         parts = Run.open(self.run_folder).digests()
-        whole = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+        whole = json_digest(parts)
         print(json.dumps({"digest": whole, "parts": parts}, indent=2) if self.json else whole)
 
 

@@ -255,7 +255,7 @@ class RunTrainer:
 
     def _promoted(self, stage: Stage, role: str) -> str:
         lineage = self.generation.lineage
-        mine = [r for r in lineage.records if (r.role, r.stage) == (role, stage.number)]
+        mine = lineage.of(stage.number, role)
         chosen = lineage.promoted(stage.number, role)
         shown = ", ".join(f"{record.name} ({record.fitness:.2f})" for record in chosen)
         return f"promoted {len(chosen)} of {len(mine)}, by fitness: {shown}"

@@ -125,7 +125,7 @@ def test_a_folder_that_cannot_be_written_is_named(checkpoints, monkeypatch):
     def refuse(*arguments):
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr("epcx.runs.checkpoint._write", refuse)
+    monkeypatch.setattr("epcx.runs.checkpoint.write_through", refuse)
     with pytest.raises(RunError, match=r"cannot be written to .*: read-only file system; the one"):
         save(checkpoints, 2)
     assert loaded(checkpoints) == (1, [])

@@ -36,13 +36,13 @@ class Lineage:
     def __add__(self, records: Iterable[Record]) -> "Lineage":
         return Lineage((*self.records, *records))
 
+    def of(self, stage: int, role: str) -> list[Record]:
+        """By match."""
+        return [record for record in self.records if (record.stage, record.role) == (stage, role)]
+
     def promoted(self, stage: int, role: str) -> list[Record]:
         """Best first."""
-        found = [
-            record
-            for record in self.records
-            if (record.stage, record.role) == (stage, role) and record.rank is not None
-        ]
+        found = [record for record in self.of(stage, role) if record.rank is not None]
         return sorted(found, key=lambda record: record.rank or 0)
 
     def find(self, name: str) -> Record:

@@ -19,7 +19,7 @@ def print_lineage(lineage: Lineage, console: Console) -> None:
         table.add_column(heading, no_wrap=heading in ("stage", "role"))
     for stage in range(last + 1):
         for role in roles:
-            mine = [r for r in lineage.records if (r.stage, r.role) == (stage, role)]
+            mine = lineage.of(stage, role)
             others = [record for record in mine if record.rank is None]
             others.sort(key=lambda record: (record.fitness is None, -(record.fitness or 0)))
             table.add_row(

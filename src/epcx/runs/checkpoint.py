@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from epcx.errors import InputError, RunError, reason
-from epcx.runs.files import sync_folder
+from epcx.runs.files import json_digest, sync_folder, write_through
 
 KEPT = 2
 ABOUT = "checkpoint.json"
@@ -60,11 +60,10 @@ class Checkpoints:
             for name, arrays in files:
                 content = save({k: np.ascontiguousarray(x) for k, x in arrays.items()})
                 sums[name] = hashlib.sha256(content).hexdigest()
-                _write(place / f"{name}.safetensors", content)
+                write_through(place / f"{name}.safetensors", content)
             whole = {"format": FORMAT, "files": sums, "about": about}
-            text = json.dumps(whole, sort_keys=True)
-            seal = hashlib.sha256(text.encode()).hexdigest()
-            _write(place / ABOUT, (json.dumps({**whole, "seal": seal}, indent=1)).encode())
+            sealed = {**whole, "seal": json_digest(whole)}
+            write_through(place / ABOUT, json.dumps(sealed, indent=1).encode())
             sync_folder(place)
             os.replace(place, self.folder / f"{number:06}")
             sync_folder(self.folder)
@@ -106,18 +105,11 @@ class _DamagedError(Exception):
     pass
 
 
-def _write(path: Path, content: bytes) -> None:
-    with open(path, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
 def _read(place: Path) -> Checkpoint:
     try:
         whole = json.loads((place / ABOUT).read_text())
         seal = whole.pop("seal")
-        if hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest() != seal:
+        if json_digest(whole) != seal:
             raise _DamagedError(f"{ABOUT} has another checksum")
         found = whole["format"]
         if found != FORMAT:

@@ -10,7 +10,6 @@ tensorboard/       the same metrics, if asked for
 """
 
 import fcntl
-import hashlib
 import json
 import math
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import IO, Any
 
 from epcx.errors import InputError, RunError, reason
 from epcx.runs.checkpoint import Checkpoints
-from epcx.runs.files import write_bytes
+from epcx.runs.files import json_digest, write_bytes
 from epcx.runs.provenance import describe
 from epcx.runs.weights import digest, load_weights, save_weights
 
@@ -184,10 +183,7 @@ class Run:
         """Checksums of what a training decides: not of times, places and versions."""
         asked = {name: value for name, value in self.config.items() if name != MADE_WITH}
         known = {CONFIG: asked, LINEAGE: read_json(self.path, LINEAGE)}
-        found = {
-            name: hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-            for name, content in known.items()
-        }
+        found = {name: json_digest(content) for name, content in known.items()}
         for path in sorted((self.path / AGENTS).rglob("*.safetensors")):
             found[path.relative_to(self.path).as_posix()] = digest(path)
         return found
