@@ -9,9 +9,11 @@ import time
 import jax
 import pytest
 
-from epcx import trained
+from epcx import games
 from epcx.cli import main
 from epcx.runs.run import Run
+from epcx.runs.weights import load_weights
+from epcx.training import Training
 from tests.processes import command, environment, epcx, same_results
 
 SMALL = ["food-collection", "--preset", "smoke", "--population", "1", "2", "--seed", "3"]
@@ -39,8 +41,10 @@ def test_a_curriculum_keeps_its_stages_and_its_lineage(grown):
 
 def test_targets_travel_with_the_agents(grown):
     """What a stage leaves has policies, critics and the targets of both, and no optimiser."""
-    learner = trained.learner_of(Run.open(grown[0]), "2")
-    agents = trained.load_agents(Run.open(grown[0]), learner, "2", 0)
+    run = Run.open(grown[0])
+    learner = Training.of(run).learner(games.make("food-collection", "2"))
+    like = jax.eval_shape(learner.init, jax.random.key(0))
+    agents = load_weights(run.weights("2", 0, "collector"), like, {})
     policies, targets = map(jax.tree.leaves, (agents.policy, agents.target_policy))
     assert any((x != y).any() for x, y in zip(policies, targets, strict=True))
 

@@ -12,9 +12,9 @@ LOG_LINES = 100  # per match and stage
 SCORED = ("reward", "shaping")  # metrics that are pooled as scores; the others are means
 
 
-def marks(total: int) -> list[int]:
-    """The updates after which a line is logged."""
-    return sorted({math.ceil(total * (i + 1) / LOG_LINES) for i in range(LOG_LINES)})
+def marks(total: int, number: int = LOG_LINES) -> list[int]:
+    """The updates after which something is kept, `number` times at most and at the end."""
+    return sorted({math.ceil(total * (i + 1) / number) for i in range(number)})
 
 
 class Log:

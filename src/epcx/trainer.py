@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from epcx.engines.arena import Arena
+from epcx.engines.arena import Arena, everybody
 from epcx.engines.local import LocalEngine
 from epcx.errors import InputError, RunError
 from epcx.evolution.curriculum import AgentSet, Generation, Mutants, Stage, evolve
@@ -173,7 +173,7 @@ class RunTrainer:
         log = Log(self.run, stage, number, sum(row["episodes"] for row in self.ledger))
         stopped = np.zeros(number, bool)
         total, done = learner.updates(stage.episodes), 0
-        lines = marks(total)
+        lines, pictures = marks(total), marks(total, self.training.snapshots)
         name = f"{stage}  ({stage.number + 1}/{len(self.curriculum.stages)})"
         self.watcher.begin(name, learner.episodes(total))
         self.watcher.say(f"{stage}: {engine.in_words()}")
@@ -186,6 +186,8 @@ class RunTrainer:
         else:
             stack = None if matches is None else jax.tree.map(lambda *x: np.stack(x), *matches)
             engine.start(key, stack)
+            if pictures:
+                self._keep_policies(stage, engine.agents(), log.before + learner.episodes(0))
         self.clock.restart()
 
         def checkpoint() -> None:
@@ -193,11 +195,12 @@ class RunTrainer:
             files = ((f"match-{i}", arrays) for i, arrays in enumerate(engine.snapshot()))
             self._save("training", about, files)
 
+        ends = [some for some in (lines, pictures) if some]
         while done < total and not stopped.all():
             if self.interrupts.noted:
                 checkpoint()
                 self.interrupts.check()
-            mark = next(mark for mark in lines if mark > done)
+            mark = min(next(mark for mark in some if mark > done) for some in ends)
             updates = self.clock.updates(mark - done)
             metrics = self.clock.time(engine.advance, updates)
             done += updates
@@ -209,8 +212,10 @@ class RunTrainer:
                     f"{stage}: match {match} stopped near episode {episodes}: its weights would "
                     "no longer be finite; it will not be promoted"
                 )
-            if done == mark or stopped.all():
+            if done in lines or stopped.all():
                 log.write(episodes, done, self.seconds + self.clock.total, stopped)
+            if done in pictures:
+                self._keep_policies(stage, engine.agents(), log.before + episodes)
             self.watcher.show(episodes, log.rewards(metrics))
             if self._due() and done < total:
                 checkpoint()
@@ -233,7 +238,7 @@ class RunTrainer:
                 self.watcher.show(number * episodes, {})
                 yield team
 
-        played = Arena(stage.game, learner.act).play(watched(), key, episodes)
+        played = Arena(stage.game, everybody(learner)).play(watched(), key, episodes)
         self.watcher.show(games * episodes, {})
         shaping = float(self.training.shaped_fitness)
         return np.stack([(x["reward"] + shaping * x["shaping"]).mean(-1) for x in played])
@@ -252,6 +257,16 @@ class RunTrainer:
         if self.curriculum.sets is not None:
             for role in generation.sets:
                 self.watcher.say(f"{stage}: {self._promoted(stage, role)}")
+
+    def _keep_policies(self, stage: Stage, agents: Any, episodes: int) -> None:
+        """Snapshots of all matches; `episodes` counts along the lineage."""
+        learner = self.training.learner(stage.game)
+        policies = learner.policies(agents)
+        for match in range(len(jax.tree.leaves(policies)[0])):
+            for role, members in stage.game.members.items():
+                mine = jax.tree.map(lambda x, m=match, who=members: x[m, who], policies)
+                kept = about(learner, role)
+                self.run.save_snapshot(str(stage), episodes, match, role, mine, kept)
 
     def _promoted(self, stage: Stage, role: str) -> str:
         lineage = self.generation.lineage

@@ -25,6 +25,7 @@ METHODS = {  # and the learner behind each
 GROWING = ("epc", "vanilla-pc")
 MAX_MATCHES = 10_000
 MAX_SETS = 100
+MAX_SNAPSHOTS = 1000
 MAX_EPISODES = 10**9
 
 
@@ -67,6 +68,9 @@ class Training:
     shaped_fitness: bool = False
     """Count the shaping in the fitness, as the authors do."""
 
+    snapshots: int = 0
+    """Keep all policies this many times in each stage, for curves against fixed opponents."""
+
     seed: int = 0
     """Fixes everything: the same seed gives the same weights."""
 
@@ -89,6 +93,7 @@ class Training:
         if self.fitness_rounds is not None:
             whole_number("fitness-rounds", self.fitness_rounds, 1)
         whole_number("fitness-episodes", self.fitness_episodes, 1, MAX_EPISODES)
+        whole_number("snapshots", self.snapshots, 0, MAX_SNAPSHOTS)
         whole_number("seed", self.seed, 0, MAX_SEED)
 
     @property

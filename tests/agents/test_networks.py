@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from epcx import games
-from epcx.agents import attention
 from epcx.agents.agent import ARCHITECTURES
 from epcx.agents.layers import attend
 from epcx.agents.seat import seats
@@ -54,7 +53,9 @@ def observe(game, world):
 @partial(jax.jit, static_argnums=0)
 def logits_of(game, agent, world, seat):
     """The logits of one agent, of any population, in a seat."""
-    views = jax.tree.map(lambda x: x[..., seat, :], attention.observe(game, last(world)))
+    views = jax.tree.map(
+        lambda x: x[..., seat, :], ARCHITECTURES["attention"].observe(game, last(world))
+    )
     return agent.policy(views)[..., 0]
 
 
@@ -62,7 +63,7 @@ def logits_of(game, agent, world, seat):
 def value_of(game, agent, world, actions, number):
     """Q of one agent, of any population, in a seat."""
     seat = jax.tree.map(lambda x: jnp.asarray(x)[number], seats(game))
-    views = attention.observe(game, last(world))
+    views = ARCHITECTURES["attention"].observe(game, last(world))
     return agent.critic(views, last(actions.T), last(world.alive), seat)[0]
 
 
@@ -205,7 +206,7 @@ def test_attention_weights_can_be_inspected():
     game = games.make("grassland", "3-2")
     world, actions = situation(game, seed=2)
     agent = jaxed(one(fresh("attention", game, 0), 0))
-    views = attention.observe(game, last(world))
+    views = ARCHITECTURES["attention"].observe(game, last(world))
     _, weights = jax.jit(lambda agent: agent.policy.encoder(views))(agent)
     for name, (_, mask) in views.entities.items():
         assert (np.asarray(weights[name])[~np.asarray(mask)] == 0).all()

@@ -4,9 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.optimize import linear_sum_assignment
 
 from epcx import games
-from epcx.evaluation.scripted import random, scripted
+from epcx.evaluation.scripted import random, scripted, share_out
 
 EPISODES = 64
 
@@ -53,4 +54,20 @@ def test_collectors_spread_out_over_the_food():
     """The reward of a perfect team would be 6 per step and agent, 150 in all."""
     game = games.make("food-collection", "6")
     assert play(game, (random(game),)).mean() < 20
-    assert play(game, (scripted(game),)).mean() > 90
+    assert play(game, (scripted(game),)).mean() > 105
+
+
+@pytest.mark.parametrize(("agents", "food"), [(6, 6), (4, 7), (7, 3)])
+def test_collectors_take_the_shortest_ways_in_sum(agents, food):
+    """As scipy has them; who is left over stays where it is."""
+    game = games.make("food-collection", agents, food=food)
+    for seed in range(5):
+        world = game.reset(jax.random.key(seed))
+        aims = np.asarray(jax.jit(share_out, static_argnums=0)(game, world))
+        ways = np.linalg.norm(world.position[:, None] - world.food[None], axis=2)
+        expected = ways[linear_sum_assignment(ways)].sum()
+        np.testing.assert_allclose(
+            np.linalg.norm(aims - world.position, axis=1).sum(), expected, 1e-5
+        )
+        places = {tuple(aim) for aim in aims} & {tuple(place) for place in np.asarray(world.food)}
+        assert len(places) == min(agents, food)

@@ -51,18 +51,21 @@ def leaves(tree):
 
 
 def test_agents_come_back_as_they_went(run, learner, agents):
-    again = Run.open(run.path)
+    like = jax.eval_shape(learner.init, jax.random.key(0))
     for match in range(2):
-        found = trained.load_agents(again, trained.learner_of(again), "2-1", match)
-        for a, b in zip(leaves(found), leaves(agents), strict=True):
-            np.testing.assert_array_equal(a, b[match])
+        for role, members in GAME.members.items():
+            path = run.weights("2-1", match, role)
+            found = load_weights(path, like, trained.about(learner, role))
+            for a, b in zip(leaves(found), leaves(agents), strict=True):
+                np.testing.assert_array_equal(a, b[match, members])
 
 
 def test_agents_take_several_seats_in_a_larger_population(run, agents):
-    larger = trained.learner_of(run, "5-2")
-    assert trained.stage_of(run, "5-2") == "2-1"
-    found = trained.load_agents(run, larger, "2-1", 0)
-    for a, b in zip(leaves(found), leaves(agents), strict=True):
+    team = trained.load(run.path, "5-2")
+    assert team.stage == "2-1"
+    sides = [team.role(role).side.agents for role in ("sheep", "wolf")]
+    found = jax.tree.map(lambda *x: np.concatenate(x), *sides)
+    for a, b in zip(leaves(found), leaves(agents.policy), strict=True):
         np.testing.assert_array_equal(a, b[0][[0, 1, 0, 1, 0, 2, 2]])
 
 
@@ -112,7 +115,14 @@ def test_what_is_no_run_is_named(tmp_path, config, complaint):
     if config is not None:
         (tmp_path / "config.json").write_text(config)
     with pytest.raises(InputError, match=complaint):
-        trained.learner_of(Run.open(tmp_path))
+        trained.load(tmp_path)
+
+
+def test_a_run_of_a_newer_version_is_refused(run):
+    newer = {**run.config, "made_with": {"epcx": "99.1.0"}, "unheard_of": 1}
+    run.write("config.json", newer)
+    with pytest.raises(InputError, match=r"was written by epcx 99.1.0, newer than this 0"):
+        trained.load(run.path)
 
 
 def test_weights_of_another_game_role_or_architecture_are_refused(run, learner, tmp_path):
@@ -135,7 +145,7 @@ def test_the_networks_of_maddpg_fit_one_population_only(tmp_path):
     agents = jax.jit(jax.vmap(learner.init))(jax.random.split(jax.random.key(0), 1))
     save_agents(run, learner, agents)
     with pytest.raises(InputError, match="another architecture or population"):
-        trained.load_agents(run, trained.learner_of(run, "4-2"), "2-1", 0)
+        trained.load(run.path, "4-2")
 
 
 def test_files_that_are_no_weights_are_named(tmp_path):

@@ -23,13 +23,26 @@ class Agent(eqx.Module):
 
 @dataclass(frozen=True)
 class Architecture:
-    """What the networks see, and how they are made. Views are [features, ..., N, batch]."""
+    """What the networks see, and how they are made.
+
+    `see` gives observations as the game has them, [N, ..., batch]; `arrange` turns them into what
+    networks read, [features, ..., N, batch].
+    """
 
     name: str
-    observe: Callable[[Game, World], Any]
+    see: Callable[[Game, World], Any]
+    arrange: Callable[[Any], Any]
     policy: Callable[[Array, Game], Any]
     critic: Callable[[Array, Game], Any]
     widest: Callable[[Game], int]  # bytes of a critic's widest layer, per sample
+
+    @property
+    def kind(self) -> str:
+        """That of the policy: architectures that differ in their critics only play alike."""
+        return getattr(self.policy, "__name__", self.name)
+
+    def observe(self, game: Game, worlds: World) -> Any:
+        return self.arrange(self.see(game, worlds))
 
     def agents(self, key: Array, game: Game) -> Agent:
         """Fresh agents for all seats of a game, stacked on a leading axis."""
@@ -42,19 +55,13 @@ class Architecture:
         return jax.vmap(one)(jax.random.split(key, game.num_agents))
 
 
+ATTENTION = (attention.see, attention.arrange, attention.AttentionPolicy)
+FLAT = (flat.see, flat.arrange, flat.FlatPolicy)
 ARCHITECTURES = {
     architecture.name: architecture
     for architecture in (
-        Architecture(
-            "attention",
-            attention.observe,
-            attention.AttentionPolicy,
-            attention.AttentionCritic,
-            attention.widest,
-        ),
-        Architecture("mlp", flat.observe, flat.FlatPolicy, flat.ConcatenationCritic, flat.widest),
-        Architecture(
-            "mean-field", flat.observe, flat.FlatPolicy, flat.MeanFieldCritic, flat.widest
-        ),
+        Architecture("attention", *ATTENTION, attention.AttentionCritic, attention.widest),
+        Architecture("mlp", *FLAT, flat.ConcatenationCritic, flat.widest),
+        Architecture("mean-field", *FLAT, flat.MeanFieldCritic, flat.widest),
     )
 }

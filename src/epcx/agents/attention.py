@@ -18,12 +18,15 @@ EMBEDDING = 16
 OWN_FEATURES = 5
 
 
-def observe(game: Game, worlds: World) -> Observation:
-    """What the agents see in a batch of worlds (batch axis last), with the features first.
+def see(game: Game, worlds: World) -> Observation:
+    return game.observe(worlds)
+
+
+def arrange(seen: Observation) -> Observation:
+    """What agents see in a batch of worlds (batch axis last), with the features first.
 
     own [5, N, batch], features [2 or 4, slots, N, batch], mask [slots, N, batch].
     """
-    seen = game.observe(worlds)
     entities = {
         name: Entities(features.transpose(2, 1, 0, 3), mask.swapaxes(0, 1))
         for name, (features, mask) in seen.entities.items()

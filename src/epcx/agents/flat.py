@@ -15,9 +15,12 @@ from epcx.games import NUM_ACTIONS, Game, World
 UNITS = 64
 
 
-def observe(game: Game, worlds: World) -> Float[Array, "width agents batch"]:
-    """What the agents see in a batch of worlds (batch axis last), with the features first."""
-    return game.observe_flat(worlds).swapaxes(0, 1)
+def see(game: Game, worlds: World) -> Float[Array, "agents width batch"]:
+    return game.observe_flat(worlds)
+
+
+def arrange(seen: Float[Array, "agents width batch"]) -> Float[Array, "width agents batch"]:
+    return seen.swapaxes(0, 1)
 
 
 def widest(game: Game) -> int:

@@ -12,12 +12,22 @@ from jaxtyping import Array, Float
 
 from epcx.engines.devices import keep_compiled_programs
 from epcx.games import Game, World
+from epcx.learners.learner import Learner
 
 Players = Callable[[Array, Any, World], Float[Array, "agents 5 batch"]]
 AT_ONCE = 500  # episodes of a team in parallel
 TEAMS_ON_A_GPU = 8  # in parallel, too
 ROW = "row"
 ROWS = PartitionSpec(ROW)
+
+
+def everybody(learner: Learner) -> Players:
+    """All seats played by agents of the same learner."""
+
+    def act(key: Array, agents: Any, worlds: World) -> Array:
+        return learner.act(key, learner.policies(agents), learner.observe(worlds))
+
+    return act
 
 
 class Arena:

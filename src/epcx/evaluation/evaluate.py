@@ -9,6 +9,8 @@ from jaxtyping import Array
 from epcx.engines.arena import Arena, Players
 from epcx.games import Game
 
+Summary = dict[str, dict[str, dict[str, float]]]  # role, statistic, mean and (standard) error
+
 
 def play_episodes(
     game: Game, act: Players, agents: Any, key: Array, episodes: int
@@ -18,19 +20,21 @@ def play_episodes(
     return played
 
 
-def summarise(game: Game, played: dict[str, np.ndarray]) -> dict[str, dict[str, dict[str, float]]]:
+def summarise(game: Game, played: dict[str, np.ndarray]) -> Summary:
     """Per role and statistic: the mean over the episodes, and its standard error.
 
     Teams are summed over their agents in games with opponents; in others, as in the paper, the
-    numbers are means per agent.
+    numbers are means per agent. Survival is the share of the role that lives to the end.
     """
-    summary: dict[str, dict[str, dict[str, float]]] = {}
+    summary: Summary = {}
     for role, members in game.members.items():
         team = {
             name: game.score(values[members])
             for name, values in played.items()
             if name != "coverage"
         }
+        if "died" in played:
+            team["survival"] = 1 - played["died"][members].mean(0)
         if "coverage" in played:
             team["coverage"] = played["coverage"][0]
         summary[role] = {name: mean_and_error(values) for name, values in team.items()}

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
+from optax.assignment import hungarian_algorithm
 
 from epcx.games import NUM_ACTIONS, Game, World
 from epcx.games.particle import DAMPING, TIME_STEP, squared_distances
@@ -104,18 +105,10 @@ def hunt_in_pairs(team: int) -> Callable[[Game, World], Float[Array, "team 2"]]:
 
 
 def share_out(game: Game, world: World) -> Float[Array, "collectors 2"]:
-    """Everybody to a place of its own: again and again the closest pair of agent and food."""
-    squared = squared_distances(world.position, world.food)
-
-    def assign(_: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
-        left, aim = state
-        agent, food = jnp.unravel_index(left.argmin(), left.shape)
-        found = left[agent, food] < jnp.inf
-        aim = jnp.where(found, aim.at[agent].set(world.food[food]), aim)
-        return left.at[agent].set(jnp.inf).at[:, food].set(jnp.inf), aim
-
-    pairs = min(game.num_agents, game.num_food)
-    return jax.lax.fori_loop(0, pairs, assign, (squared, world.position))[1]
+    """Everybody to a place of its own, so that the ways are shortest in sum."""
+    ways = jnp.sqrt(squared_distances(world.position, world.food))
+    agents, places = hungarian_algorithm(ways)
+    return world.position.at[agents].set(world.food[places])
 
 
 AIMS: dict[str, tuple[Callable[[Game, World], Float[Array, "members 2"]], ...]] = {

@@ -28,6 +28,7 @@ class AdversarialBattle(Game):
         EntityType("food", FOOD),
     )
     stages = ("4-4", "8-8", "16-16")
+    symmetric = True
     statistics = ("ate", "killed", "died")
     rules = (
         "Food that an agent touches gives +1 to each living member of its team, and moves away.",

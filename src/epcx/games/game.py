@@ -55,6 +55,7 @@ class Game:
     rules: ClassVar[tuple[str, ...]]  # for people, a sentence each
     statistics: ClassVar[tuple[str, ...]]  # the fields of `Events` that tell how a game went
     covers: ClassVar[bool] = False  # whether the share of occupied food matters
+    symmetric: ClassVar[bool] = False  # whether all roles are the same but for their names
     food_name: ClassVar[str] = "food"
     food_size: ClassVar[float] = 0.03
     obstacle_size: ClassVar[float] = 0.2

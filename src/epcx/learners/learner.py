@@ -36,8 +36,17 @@ class Learner(Protocol):
     def diverged(self, state: Any) -> Array:
         """Whether training has stopped because weights would not have been finite."""
 
-    def act(self, key: Array, agents: Any, worlds: World) -> Float[Array, "agents 5 batch"]:
-        """What the agents do in a batch of worlds, which is the last axis."""
+    def observe(self, worlds: World, role: str | None = None) -> Any:
+        """What all seats, or those of a role, see in a batch of worlds, which is the last axis.
+
+        Every array begins with the axis of the agents.
+        """
+
+    def policies(self, agents: Any) -> Any:
+        """The part of agents that acts."""
+
+    def act(self, key: Array, policies: Any, seen: Any) -> Float[Array, "agents 5 batch"]:
+        """What agents do about what they see."""
 
     def updates(self, episodes: int) -> int:
         """The updates that a number of episodes allows."""

@@ -153,18 +153,27 @@ class MADDPG:
             slices *= 2
         return replace(self, slices=slices, agents_at_once=1 if on_cpu else None, parts=parts)
 
-    def act(self, key: Array, agents: Agent, worlds: World) -> Float[Array, "agents 5 batch"]:
-        """Actions of all seats in a batch of worlds."""
-        views = self.architecture.observe(self.game, worlds)
-        noise = jax.random.gumbel(key, (NUM_ACTIONS, self.game.num_agents, *worlds.time.shape))
-        return choose(agents.policy, views, noise).swapaxes(0, 1)
+    def observe(self, worlds: World, role: str | None = None) -> Any:
+        """What all seats see in a batch of worlds, or those of one role: [agents, ..., batch]."""
+        seen = self.architecture.see(self.game, worlds)
+        who = slice(None) if role is None else self.game.members[role]
+        return jax.tree.map(lambda x: x[who], seen)
+
+    def policies(self, agents: Agent) -> Any:
+        return agents.policy
+
+    def act(self, key: Array, policies: Any, seen: Any) -> Float[Array, "agents 5 batch"]:
+        """Samples of the policies, in training and in evaluation."""
+        first = jax.tree.leaves(seen)[0]
+        noise = jax.random.gumbel(key, (NUM_ACTIONS, len(first), first.shape[-1]))
+        return choose(policies, self.architecture.arrange(seen), noise).swapaxes(0, 1)
 
     # Playing
 
     def play(self, state: State, key: Array) -> tuple[State, dict[str, Array]]:
         """One step of all worlds, stored; worlds whose time is over start anew."""
         first, second = jax.random.split(key)
-        actions = self.act(first, state.agents, state.worlds)
+        actions = self.act(first, state.agents.policy, self.observe(state.worlds))
         after, outcome, fresh = step_worlds(self.game, second, state.worlds, actions)
         step = Step(actions, outcome.reward + outcome.shaping, outcome.done)
         replay = state.replay.add(state.worlds, step, after)

@@ -1,6 +1,7 @@
 """Progress of a long job: a live bar in a terminal, a line now and then elsewhere."""
 
 import time
+from collections.abc import Callable
 
 from rich.console import Console
 from rich.progress import (
@@ -47,6 +48,16 @@ class EpisodeProgress:
         if self.task is not None:
             self.bar.remove_task(self.task)
         self.task = self.bar.add_task(stage, total=total, rate="compiling", rewards="")
+
+    def counter(self, name: str, each: int) -> Callable[[int, int], None]:
+        """Shows games of as many episodes: to be told how many are done, of how many."""
+
+        def watch(done: int, total: int) -> None:
+            if self.stage != name:
+                self.begin(name, total * each)
+            self.show(done * each, {})
+
+        return watch
 
     def say(self, line: str) -> None:
         self.bar.console.print(line, markup=False, soft_wrap=True)

@@ -1,29 +1,35 @@
 """Plays an episode and keeps it as a replay."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from epcx.evaluation.scripted import Act
+from epcx.evaluation.players import Side
+from epcx.evaluation.tournament import in_one_world
 from epcx.games import Game, Outcome, World
 from epcx.reports.replay import Replay, ReplayRole
 
 
-def record(game: Game, act: Act, key: jax.Array, title: str) -> Replay:
-    """One episode of `game` in which `act(key, world)` decides for everybody."""
-    start, *steps = jax.random.split(key, game.horizon + 1)
-
-    def advance(world: World, key: jax.Array) -> tuple[World, tuple[World, Outcome]]:
-        choice, chance = jax.random.split(key)
-        after, outcome = game.step(chance, world, act(choice, world))
-        return after, (after, outcome)
+def record(game: Game, sides: Mapping[str, Side], key: jax.Array, title: str) -> Replay:
+    """One episode of `game`, in which `sides` say who plays each role."""
+    chosen = [sides[role] for role in game.members]
+    act = in_one_world(chosen)
 
     @jax.jit
-    def play() -> tuple[World, tuple[World, Outcome]]:
-        first = game.reset(start)
-        return first, jax.lax.scan(advance, first, jnp.stack(steps))[1]
+    def play(team: Any, key: jax.Array) -> tuple[World, tuple[World, Outcome]]:
+        def advance(world: World, key: jax.Array) -> tuple[World, tuple[World, Outcome]]:
+            choice, chance = jax.random.split(key)
+            after, outcome = game.step(chance, world, act(choice, team, world))
+            return after, (after, outcome)
 
-    first, (worlds, outcomes) = jax.device_get(play())
+        start, steps = jax.random.split(key)
+        first = game.reset(start)
+        return first, jax.lax.scan(advance, first, jax.random.split(steps, game.horizon))[1]
+
+    team = tuple(side.agents for side in chosen)
+    first, (worlds, outcomes) = jax.device_get(play(team, key))
 
     def frames(before: np.ndarray, after: np.ndarray) -> np.ndarray:
         return np.concatenate([np.asarray(before)[None], np.asarray(after)])

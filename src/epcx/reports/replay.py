@@ -281,7 +281,7 @@ def check_destination(path: Path) -> None:
 
 def player_assets() -> tuple[str, str]:
     """The player's style sheet and its script, which defines `createReplay(container, data)`."""
-    return _asset("replay.css"), _asset("replay.js")
+    return asset("replay.css"), asset("replay.js")
 
 
 def to_html(replay: Replay) -> str:
@@ -290,7 +290,7 @@ def to_html(replay: Replay) -> str:
     parts = {"title": html.escape(replay.title), "css": css, "js": js}
     parts["data"] = embed_json(_dump(replay))
     # One pass: what a title contains is never taken for a placeholder.
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _asset("replay.html"))
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], asset("replay.html"))
 
 
 def embed_json(text: str) -> str:
@@ -304,7 +304,7 @@ def _dump(replay: Replay) -> str:
     return json.dumps(to_payload(replay), separators=(",", ":"), allow_nan=False)
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
     return resources.files("epcx.reports").joinpath(name).read_text("utf-8")
 
 

@@ -4,13 +4,16 @@ import json
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from epcx.demo import SCRATCH, SEEDS, Comparison
 from epcx.engines.devices import in_words
+from epcx.evaluation.tournament import CrossPlay
 from epcx.games import Game
+from epcx.reports.content import Content
+from epcx.reproduce import Task
 from epcx.runs.run import Run
-from epcx.training import PlannedStage, Training, describe_plan
+from epcx.training import PlannedStage, Training, describe_plan, plan
 
 
 def print_plan(training: Training, rows: list[PlannedStage], as_json: bool) -> None:
@@ -78,23 +81,61 @@ def print_evaluation(game: Game, results: list[dict[str, Any]]) -> None:
         console.print(table)
 
 
-def print_comparison(rows: list[Comparison], console: Console) -> None:
-    table = Table(box=None, padding=(0, 2), header_style="")
-    table.add_column("\nagents", justify="right")
-    table.add_column("\nepisodes", justify="right")
-    for method in rows[0].reward:
-        table.add_column(f"{method}\nreward", justify="right")
-        table.add_column("\ncoverage", justify="right")
-    for row in rows:
-        cells = [
-            cell
-            for method in row.reward
-            for cell in (f"{row.reward[method]:.1f}", f"{row.coverage[method]:.2f}")
-        ]
-        table.add_row(row.population, f"{row.episodes:,}", *cells)
+def print_crossplay(game: Game, played: CrossPlay, per_agent: bool) -> None:
+    """A table per role: rows play it, columns all others."""
+    console = Console(highlight=False)
+    team = "agent" if per_agent or played.alone else "team"
     console.print(
-        "\n[bold]Reward per agent, and share of the food that is occupied at the end[/bold]\n"
-        f"epc: its best set. {SCRATCH}: from scratch with as many episodes, mean of "
-        f"{SEEDS} matches."
+        f"{game.name} {game.population}: task reward per {team} and episode ± standard error, "
+        f"{played.episodes:,} episodes per pairing",
+        style="bold",
     )
-    console.print(table)
+    columns = ["alone"] if played.alone else [f"against {name}" for name in played.names]
+    for role, count in played.counts.items():
+        mean, error = played.matrix(role)
+        size = count if per_agent and not played.alone else 1
+        table = Table(box=None, padding=(0, 2), header_style="")
+        table.add_column(f"[{game.role(role).colour}]●[/] {role} by")
+        for column in columns:
+            table.add_column(escape(column), justify="right")
+        for name, means, errors in zip(played.names, mean / size, error / size, strict=True):
+            cells = (f"{m:.2f} ± {e:.2f}" for m, e in zip(means, errors, strict=True))
+            table.add_row(escape(name), *cells)
+        console.print(table)
+
+
+def print_scores(content: Content) -> None:
+    """The scores of a report, for a terminal."""
+    console = Console(highlight=False)
+    section = content.scores()
+    console.print(f"\n[bold]{escape(content.headline())}[/bold]")
+    for line in (*section.text, content.how_sure()):
+        console.print(line, markup=False)
+    for grid in section.grids:
+        console.print(f"\n{grid.caption}", markup=False, style="bold")
+        table = Table(box=None, padding=(0, 2, 0, 0), header_style="")
+        for place, heading in enumerate(grid.header):
+            table.add_column(escape(heading), justify="left" if place < grid.words else "right")
+        for row in grid.rows:
+            cells = (x if isinstance(x, str) else "\n".join((x.text, *x.notes)) for x in row)
+            table.add_row(*(escape(cell) for cell in cells))
+        console.print(table)
+
+
+def print_tasks(tasks: list[Task]) -> None:
+    """The runs of an experiment."""
+    table = Table(box=None, padding=(0, 2), header_style="")
+    for heading in ("run", "agents"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("trainings", "episodes each", "in total"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for task in tasks:
+        whole = describe_plan(plan(task.training))
+        table.add_row(
+            task.name,
+            " ".join(row["population"] for row in whole["stages"]),
+            f"{task.trials}",
+            f"{whole['episodes_along_a_lineage']:,}",
+            f"{whole['episodes_in_total']:,}",
+        )
+    Console(highlight=False).print(table)

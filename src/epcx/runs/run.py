@@ -4,6 +4,7 @@ config.json        what was asked for, with versions, machine and commit
 metrics.jsonl      a line per stage, match and log interval
 lineage.json       every agent set: its parents, its fitness, whether it was promoted
 agents/3-2/0/sheep.safetensors   the agent sets that came out of the stage 3-2, best first
+snapshots/3-2/500/0/sheep.safetensors   the policies of match 0 after 500 episodes, if asked for
 result.json        how it ended
 checkpoints/       what is needed to go on, while it is not finished
 tensorboard/       the same metrics, if asked for
@@ -12,20 +13,23 @@ tensorboard/       the same metrics, if asked for
 import fcntl
 import json
 import math
+import re
 from pathlib import Path
 from typing import IO, Any
 
+from epcx import __version__
 from epcx.errors import InputError, RunError, reason
 from epcx.runs.checkpoint import Checkpoints
 from epcx.runs.files import json_digest, write_bytes
 from epcx.runs.provenance import describe
-from epcx.runs.weights import digest, load_weights, save_weights
+from epcx.runs.weights import digest, save_weights
 
 CONFIG = "config.json"
 METRICS = "metrics.jsonl"
 LINEAGE = "lineage.json"
 RESULT = "result.json"
 AGENTS = "agents"
+SNAPSHOTS = "snapshots"
 MADE_WITH = "made_with"
 
 
@@ -52,10 +56,10 @@ class Run:
             ) from None
         except OSError as error:
             raise InputError(f"run folder {path} cannot be made: {reason(error)}") from None
-        run = cls(path, config)
+        run = cls(path, {**config, MADE_WITH: describe()})
         run.hold()
         run.board = writer
-        run.write(CONFIG, {**config, MADE_WITH: describe()})
+        run.write(CONFIG, run.config)
         return run
 
     @classmethod
@@ -65,6 +69,12 @@ class Run:
             raise InputError(f"{path} is not a run: it has no {CONFIG}")
         if not isinstance(config, dict):
             raise InputError(f"{path / CONFIG} is damaged: it holds no settings")
+        made = config.get(MADE_WITH)
+        version = made.get("epcx") if isinstance(made, dict) else None
+        if isinstance(version, str) and numbers(version) > numbers(__version__):
+            raise InputError(
+                f"{path} was written by epcx {version}, newer than this {__version__}: upgrade epcx"
+            )
         return cls(path, config)
 
     def hold(self) -> None:
@@ -164,11 +174,6 @@ class Run:
     ) -> None:
         self._write(self.weights(population, rank, role), save_weights(tree, about))
 
-    def load_agents(
-        self, population: str, rank: int, role: str, like: Any, about: dict[str, str]
-    ) -> Any:
-        return load_weights(self.weights(population, rank, role), like, about)
-
     def ranks(self, population: str) -> int:
         """How many sets of each role were kept of a stage."""
         rank = 0
@@ -178,6 +183,27 @@ class Run:
 
     def weights(self, population: str, rank: int, role: str) -> Path:
         return self.path / AGENTS / population / str(rank) / f"{role}.safetensors"
+
+    def snapshot(self, population: str, episodes: int, match: int, role: str) -> Path:
+        """`episodes` counts those along the lineage, as the metrics do."""
+        place = self.path / SNAPSHOTS / population / str(episodes) / str(match)
+        return place / f"{role}.safetensors"
+
+    def save_snapshot(
+        self,
+        population: str,
+        episodes: int,
+        match: int,
+        role: str,
+        tree: Any,
+        about: dict[str, str],
+    ) -> None:
+        self._write(self.snapshot(population, episodes, match, role), save_weights(tree, about))
+
+    def snapshots(self, population: str) -> list[int]:
+        """After how many episodes there are some of a stage."""
+        places = (self.path / SNAPSHOTS / population).glob("*")
+        return sorted(int(place.name) for place in places if place.name.isdecimal())
 
     def digests(self) -> dict[str, str]:
         """Checksums of what a training decides: not of times, places and versions."""
@@ -199,6 +225,11 @@ def read_json(folder: Path, name: str) -> Any:
         raise InputError(f"{folder / name} cannot be read: {reason(error)}") from None
     except (ValueError, RecursionError):
         raise InputError(f"{folder / name} is damaged: it is not JSON") from None
+
+
+def numbers(version: str) -> list[int]:
+    """Of a version, for comparison: 0.10.1 comes after 0.9."""
+    return [int(part) for part in re.findall(r"[0-9]+", version)[:3]]
 
 
 def is_finite(value: Any) -> bool:

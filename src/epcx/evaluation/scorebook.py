@@ -1,0 +1,46 @@
+"""Results of games that were played, in a file of lines, so that none is played twice."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from epcx.errors import RunError, reason
+from epcx.runs.files import json_digest
+
+
+class Scorebook:
+    """Remembers what came of which game; without a file, for as long as it lives."""
+
+    def __init__(self, path: Path | None = None):
+        self.path = path
+        self.known: dict[str, Any] = {}
+        self.begin = ""
+        if path is not None and path.exists():
+            text = path.read_text(errors="replace")
+            self.begin = "" if text.endswith("\n") else "\n"
+            for line in text.splitlines():
+                try:
+                    row = json.loads(line)
+                    self.known[row["digest"]] = row["result"]
+                except (ValueError, TypeError, KeyError):
+                    continue  # a line that was being written when the machine stopped
+
+    def look_up(self, told: dict[str, Any], play: Callable[[], Any]) -> Any:
+        """The result of the game that `told` describes, or what `play` says."""
+        name = json_digest(told)
+        if name not in self.known:
+            self.known[name] = play()
+            self._write({"digest": name, **told, "result": self.known[name]})
+        return self.known[name]
+
+    def _write(self, row: dict[str, Any]) -> None:
+        if self.path is None:
+            return
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with open(self.path, "a") as file:
+                file.write(self.begin + json.dumps(row) + "\n")
+                self.begin = ""
+        except OSError as error:
+            raise RunError(f"{self.path} cannot be written: {reason(error)}") from None

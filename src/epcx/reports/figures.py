@@ -1,0 +1,357 @@
+"""The charts of a report, drawn with matplotlib: as SVG for the page, as SVG and PNG for files."""
+
+import io
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from epcx.evaluation.results import Cell
+from epcx.evolution.lineage import Lineage, Record
+
+INK, MUTED, LINE, FIELD = "#22252a", "#686d76", "#e3e0da", "#ffffff"
+# In the page these follow its theme.
+THEMED = {INK: "var(--ink)", MUTED: "var(--muted)", LINE: "var(--line)", FIELD: "var(--field)"}
+
+COLOURS = {
+    "epc": "#d9622b",
+    "vanilla-pc": "#3f7fd0",
+    "att-maddpg": "#2f9e78",
+    "mean-field": "#9a6fd0",
+    "maddpg": "#c85a93",
+    "scripted": "#8b9099",
+    "random": "#bcbfc5",
+}
+OTHER_COLOUR = "#7a6a4f"
+LABELS = {
+    "epc": "EPC",
+    "vanilla-pc": "vanilla-PC",
+    "att-maddpg": "Att-MADDPG",
+    "mean-field": "mean-field",
+    "maddpg": "MADDPG",
+    "scripted": "scripted",
+    "random": "random",
+}
+WIDTH, HEIGHT = 5.2, 3.1  # inches
+STYLE: Any = {
+    "font.size": 9.0,
+    "svg.fonttype": "none",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": MUTED,
+    "axes.labelcolor": MUTED,
+    "axes.titlecolor": INK,
+    "axes.titlesize": 10.0,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.linewidth": 0.8,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.axisbelow": True,
+    "grid.color": LINE,
+    "grid.linewidth": 0.8,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.major.size": 0.0,
+    "ytick.major.size": 0.0,
+    "text.color": INK,
+    "legend.frameon": False,
+    "legend.fontsize": 8.0,
+    "figure.facecolor": FIELD,
+    "axes.facecolor": FIELD,
+    "savefig.facecolor": FIELD,
+}
+
+
+def label(method: str) -> str:
+    return LABELS.get(method, method)
+
+
+def colour(method: str) -> str:
+    return COLOURS.get(method, OTHER_COLOUR)
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A figure under the name of its files, with a sentence about it."""
+
+    name: str
+    caption: str
+    svg: str
+    png: bytes
+
+    @property
+    def inline(self) -> str:
+        """For a page: without the XML prologue, in the colours of its theme."""
+        picture = self.svg[self.svg.index("<svg") :]
+        for fixed, themed in THEMED.items():
+            picture = picture.replace(fixed, themed)
+        return picture
+
+
+def finish(figure: Figure, name: str, caption: str) -> Chart:
+    drawn = {}
+    # The salt keeps the names inside one picture from meeting those of another on the same page.
+    with mpl.rc_context(STYLE), mpl.rc_context({"svg.hashsalt": name}):
+        for kind, metadata in (("svg", {"Date": None}), ("png", {})):
+            file = io.BytesIO()
+            figure.savefig(file, format=kind, dpi=160, metadata=metadata)
+            drawn[kind] = file.getvalue()
+    return Chart(name, caption, drawn["svg"].decode(), drawn["png"])
+
+
+@contextmanager
+def axes(title: str, height: float = HEIGHT, width: float = WIDTH) -> Iterator[tuple[Figure, Axes]]:
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        one = figure.add_subplot()
+        one.set_title(title, pad=10)
+        yield figure, one
+
+
+def legend(figure: Figure, methods: Sequence[str], *more: Line2D) -> None:
+    handles = [
+        Line2D([], [], color=colour(m), lw=0, marker="s", ms=7, label=label(m)) for m in methods
+    ]
+    figure.legend(
+        handles=[*handles, *more],
+        loc="outside lower left",
+        ncols=5 if len(handles) + len(more) == 5 else 4,
+        handletextpad=0.2,
+        columnspacing=1.2,
+        borderpad=0.0,
+    )
+
+
+def bars(
+    name: str,
+    title: str,
+    unit: str,
+    groups: Mapping[str, Mapping[str, Cell]],
+    published: Mapping[str, Mapping[str, float]],
+    caption: str,
+) -> Chart:
+    """For each population the methods side by side; diamonds are the paper's numbers."""
+    methods = list(dict.fromkeys(method for cells in groups.values() for method in cells))
+    with axes(title) as (figure, ax):
+        width = 0.8 / len(methods)
+        for group, (population, cells) in enumerate(groups.items()):
+            for number, method in enumerate(methods):
+                if method not in cells:
+                    continue
+                x = group + (number - (len(methods) - 1) / 2) * width
+                cell = cells[method]
+                ax.bar(x, cell.mean, 0.88 * width, color=colour(method))
+                if cell.interval:
+                    ax.plot([x, x], cell.interval, color=INK, lw=1.1, solid_capstyle="butt")
+                said = published.get(population, {}).get(method)
+                if said is not None:
+                    ax.plot(x, said, "D", ms=4, mfc=FIELD, mec=INK, mew=0.9)
+        ax.axhline(0, color=MUTED, lw=0.8)
+        ax.set_xticks(range(len(groups)), list(groups))
+        ax.set_xlabel("agents")
+        ax.set_ylabel(unit)
+        more = []
+        if any(population in published for population in groups):
+            more = [Line2D([], [], lw=0, marker="D", ms=4, mfc=FIELD, mec=INK, label="the paper")]
+        legend(figure, methods, *more)
+        return finish(figure, name, caption)
+
+
+def curves(
+    name: str,
+    title: str,
+    unit: str,
+    lines: Mapping[str, Sequence[tuple[np.ndarray, np.ndarray]]],
+    caption: str,
+    band: bool = False,
+) -> Chart:
+    """For each method the (episodes, values) of its trials; the mean, and trials or a band."""
+    with axes(title) as (figure, ax):
+        for method, trials in lines.items():
+            tone = colour(method)
+            shared = trials[0][0]
+            same = all(len(x) == len(shared) and (x == shared).all() for x, _ in trials)
+            if same and len(trials) > 1:
+                values = np.stack([y for _, y in trials])
+                middle = values.mean(0)
+                if band:
+                    spread = values.std(0, ddof=1)
+                    ax.fill_between(
+                        shared, middle - spread, middle + spread, color=tone, alpha=0.2, lw=0
+                    )
+                else:
+                    for row in values:
+                        ax.plot(shared, row, color=tone, lw=0.7, alpha=0.35)
+                ax.plot(shared, middle, color=tone, lw=1.8)
+            else:
+                for x, y in trials:
+                    ax.plot(x, y, color=tone, lw=1.6)
+        ax.set_xlabel("episodes, accumulated along a lineage")
+        ax.set_ylabel(unit)
+        ax.set_xlim(left=0)
+        ax.xaxis.set_major_locator(MaxNLocator(5))
+        ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: in_thousands(x)))
+        legend(figure, list(lines))
+        return finish(figure, name, caption)
+
+
+def in_thousands(episodes: float) -> str:
+    return f"{episodes / 1000:g}k" if episodes >= 1000 else f"{episodes:g}"
+
+
+def heat_map(
+    name: str,
+    title: str,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    mean: Float[np.ndarray, "rows columns"],
+    axis_names: tuple[str, str],
+    caption: str,
+) -> Chart:
+    """Rows play the role that is measured; dark is much reward."""
+    height = 1.3 + 0.36 * len(rows)
+    shades = LinearSegmentedColormap.from_list("reward", ["#fdf3ec", "#efa57c", "#a63c10"])
+    with axes(title, height) as (figure, ax):
+        ax.grid(visible=False)
+        ax.spines[:].set_visible(False)
+        ax.imshow(mean, cmap=shades, aspect="auto")
+        low, high = np.nanmin(mean), np.nanmax(mean)
+        for i, j in itertools.product(range(len(rows)), range(len(columns))):
+            if np.isfinite(mean[i, j]):
+                dark = mean[i, j] - low > 0.6 * (high - low)
+                # Not INK: cells have the same colours in every theme.
+                tone = "#fffdfb" if dark else "#2b2018"
+                ax.text(j, i, short(mean[i, j]), ha="center", va="center", color=tone, fontsize=8.5)
+        ax.set_xticks(range(len(columns)), [label(c) for c in columns], rotation=20, ha="right")
+        ax.set_yticks(range(len(rows)), [label(r) for r in rows])
+        ax.set_ylabel(axis_names[0])
+        ax.set_xlabel(axis_names[1])
+        return finish(figure, name, caption)
+
+
+def short(value: float) -> str:
+    """Three digits or so: 0.12, 1.23, 12.3, 123."""
+    size = abs(value)
+    digits = 0 if size >= 99.95 else 1 if size >= 9.995 else 2
+    return f"{round(value, digits) + 0.0:.{digits}f}"  # + 0.0 turns -0.0 into 0.0
+
+
+def profiles(
+    name: str,
+    title: str,
+    thresholds: np.ndarray,
+    shares: Mapping[str, np.ndarray],
+    caption: str,
+) -> Chart:
+    with axes(title) as (figure, ax):
+        for method, share in shares.items():
+            ax.step(thresholds, share, where="post", color=colour(method), lw=1.8)
+        ax.set_xlabel("normalised score τ")
+        ax.set_ylabel("share of trainings above τ")
+        ax.set_ylim(-0.02, 1.02)
+        legend(figure, list(shares))
+        return finish(figure, name, caption)
+
+
+def intervals(
+    name: str,
+    title: str,
+    unit: str,
+    rows: Mapping[str, tuple[float, tuple[float, float]]],
+    caption: str,
+) -> Chart:
+    """A dot and an interval per method."""
+    with axes(title, 0.9 + 0.34 * len(rows)) as (figure, ax):
+        ax.grid(axis="x")
+        ax.grid(visible=False, axis="y")
+        upwards = list(reversed(list(rows)))
+        for y, method in enumerate(upwards):
+            value, ends = rows[method]
+            ax.plot(ends, [y, y], color=colour(method), lw=6, alpha=0.45, solid_capstyle="butt")
+            ax.plot(value, y, "|", color=colour(method), ms=14, mew=2.5)
+        ax.set_yticks(range(len(rows)), [label(m) for m in upwards])
+        ax.set_ylim(-0.6, len(rows) - 0.4)
+        ax.set_xlabel(unit)
+        return finish(figure, name, caption)
+
+
+def family(name: str, title: str, lineage: Lineage, role: str, caption: str) -> Chart:
+    """Stages from left to right; every set, by fitness from top to bottom, and its parents."""
+    stages = [by_fitness(lineage.of(stage, role)) for stage in range(lineage.stages)]
+    most = max(len(stage) for stage in stages)
+    places = {
+        record.name: (number, rank + (most - len(stage)) / 2)
+        for number, stage in enumerate(stages)
+        for rank, record in enumerate(stage)
+    }
+    best = ancestors(lineage, stages[-1][0]) if stages[-1] else set()
+    with axes(title, 1.0 + 0.5 * most, max(WIDTH, 1.3 + 1.5 * len(stages))) as (figure, ax):
+        ax.set_axis_off()
+        for record in itertools.chain(*stages):
+            for parent in dict.fromkeys(record.parents):
+                line(ax, places[parent], places[record.name], {parent, record.name} <= best, record)
+        for record in itertools.chain(*stages):
+            node(ax, *places[record.name], record, record.name in best)
+        for number, stage in enumerate(stages):
+            text = f"{stage[0].population} agents"
+            ax.text(number, -1.1, text, ha="center", color=MUTED, fontsize=8.5)
+        ax.set_xlim(-0.4, len(stages) - 0.6)
+        ax.set_ylim(most - 0.6, -1.3)
+        return finish(figure, name, caption)
+
+
+def by_fitness(records: list[Record]) -> list[Record]:
+    def key(record: Record) -> tuple[bool, float, int]:
+        return record.fitness is None, -(record.fitness or 0.0), record.match
+
+    return sorted(records, key=key)
+
+
+def ancestors(lineage: Lineage, record: Record) -> set[str]:
+    """The names of a set, its parents, theirs, and so on."""
+    found = {record.name}
+    for parent in record.parents:
+        found |= ancestors(lineage, lineage.find(parent))
+    return found
+
+
+def line(
+    ax: Axes, start: tuple[float, float], end: tuple[float, float], best: bool, child: Record
+) -> None:
+    """Thicker where a set gave itself twice."""
+    share = np.linspace(0, 1, 24)
+    eased = share * share * (3 - 2 * share)
+    x = start[0] + 0.06 + share * (end[0] - start[0] - 0.12)
+    y = start[1] + eased * (end[1] - start[1])
+    alone = len(child.parents) > 1 and len(set(child.parents)) == 1
+    tone = COLOURS["epc"] if best else MUTED if child.rank is not None else LINE
+    ax.plot(x, y, color=tone, lw=(2.4 if alone else 1.2), zorder=2 if best else 1)
+
+
+def node(ax: Axes, x: float, y: float, record: Record, best: bool) -> None:
+    promoted = record.rank is not None
+    face = COLOURS["epc"] if best else MUTED if promoted else FIELD
+    edge = face if promoted else MUTED
+    ax.plot(x, y, "o", ms=9, mfc=face, mec=edge, mew=1.1, zorder=3)
+    text = "" if record.fitness is None else short(record.fitness)
+    ax.text(
+        x,
+        y - 0.27,
+        "diverged" if record.diverged else text,
+        ha="center",
+        va="bottom",
+        fontsize=8,
+        color=INK if promoted else MUTED,
+        zorder=4,
+    )

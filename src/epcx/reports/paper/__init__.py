@@ -1,0 +1,51 @@
+"""The numbers of the EPC paper (ICLR 2020), from its appendix."""
+
+import csv
+from importlib import resources
+
+from epcx.evaluation.results import Place
+
+# Adversarial Battle is reported as team 1, and is the average of both (appendix, Evaluation).
+TABLES = {
+    "grassland": ("grassland_vs_epc", {}),
+    "adversarial-battle": ("adversarial_battle_vs_epc", {"team1": "team1 and team2"}),
+    "predator-prey": ("predator_prey_vs_epc", {}),
+    "food-collection": ("food_collection", {"reward": "collector", "coverage": "collector"}),
+}
+CROSSPLAY = {
+    ("grassland", "24-16", "sheep"): "crossplay_grassland_24-16_sheep",
+    ("grassland", "24-16", "wolf"): "crossplay_grassland_24-16_wolf",
+    ("adversarial-battle", "16-16", "team1"): "crossplay_adversarial_battle_16-16",
+    ("predator-prey", "12-8", "predator"): "crossplay_predator_prey_12-8",
+}
+
+
+def scores(game: str, statistic: str = "reward") -> dict[Place, dict[str, float]]:
+    """By population and role, then by method: raw rewards against EPC, or final coverages."""
+    if game not in TABLES:
+        return {}
+    name, roles = TABLES[game]
+    found = {}
+    for row in rows(name):
+        side, scale = row.pop("side", None) or row.pop("measure"), row.pop("scale")
+        if (side if side in ("reward", "coverage") else "reward") == statistic:
+            values = {method: float(value) for method, value in row.items()}
+            found[scale, roles.get(side, side)] = values
+    return found
+
+
+def crossplay(game: str, population: str, role: str) -> dict[str, dict[str, float]]:
+    """Rewards of the role, by its method and then by its opponents'; empty if not published."""
+    name = CROSSPLAY.get((game, population, role))
+    if name is None:
+        return {}
+    table = {}
+    for row in rows(name):
+        mine, *others = row.items()
+        table[mine[1]] = {method: float(value) for method, value in others}
+    return table
+
+
+def rows(name: str) -> list[dict[str, str]]:
+    text = resources.files(__package__).joinpath(f"{name}.csv").read_text()
+    return list(csv.DictReader(text.splitlines()))

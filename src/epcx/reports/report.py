@@ -1,0 +1,128 @@
+"""Writes a report: the page, and its tables, charts and results as files beside it."""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import jax
+
+from epcx.errors import InputError, RunError, reason
+from epcx.evaluation.players import Contestant
+from epcx.evaluation.results import Result
+from epcx.evaluation.scorebook import Scorebook
+from epcx.reports.content import Content, Pair, Section
+from epcx.reports.figures import label
+from epcx.reports.grids import Grid
+from epcx.reports.page import to_html
+from epcx.reports.recording import record
+from epcx.reports.replay import Replay
+from epcx.runs.files import write_bytes
+from epcx.runs.provenance import describe
+from epcx.study import Study
+
+PAGE = "index.html"
+BOOK = "games.jsonl"
+
+
+def make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"report folder {folder} cannot be made: {reason(error)}") from None
+
+
+def write_report(
+    study: Study,
+    folder: Path,
+    episodes: int,
+    title: str,
+    watch: Callable[[int, int], None] = lambda done, total: None,
+) -> tuple[Path, Content]:
+    """Plays the games of a study and writes what came of them; the page, and what is on it.
+
+    Games that an earlier report in the same folder has played are not played again.
+    """
+    make_folder(folder)
+    results = study.play(episodes, Scorebook(folder / BOOK), watch)
+    content = Content(study, results, episodes)
+    sections = content.sections(episodes_to_watch(study))
+    page = to_html(title, content.headline(), content.how_sure(), facts(study), sections)
+    try:
+        write_files(folder, sections, results)
+        write_bytes(folder / PAGE, page.encode())
+    except OSError as error:
+        raise RunError(f"the report in {folder} cannot be written: {reason(error)}") from None
+    return folder / PAGE, content
+
+
+def facts(study: Study) -> list[str]:
+    """Where and when the report itself was made."""
+    made = describe()
+    methods = ", ".join(label(method) for method in study.methods)
+    known = f"epcx {made['epcx']}" + (f", commit {made['commit']}" if made["commit"] else "")
+    return [
+        f"{study.name} at {', '.join(study.populations)} agents",
+        methods,
+        f"{known}, jax {made['jax']}",
+        f"measured on {made['device']}, {made['date']}",
+    ]
+
+
+def write_files(folder: Path, sections: Sequence[Section], results: Sequence[Result]) -> None:
+    for name in ("tables", "figures"):
+        (folder / name).mkdir(exist_ok=True)
+    for section in sections:
+        for grid in section.grids:
+            write_bytes(folder / "tables" / f"{grid.name}.csv", to_csv(grid).encode())
+        for chart in section.charts:
+            write_bytes(folder / "figures" / f"{chart.name}.svg", chart.svg.encode())
+            write_bytes(folder / "figures" / f"{chart.name}.png", chart.png)
+    rows = [result.to_json() for result in results]
+    write_bytes(folder / "results.json", (json.dumps(rows, indent=1) + "\n").encode())
+
+
+def to_csv(grid: Grid) -> str:
+    columns = list(dict.fromkeys(name for row in grid.file for name in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(grid.file)
+    return text.getvalue()
+
+
+def episodes_to_watch(study: Study) -> list[Pair]:
+    """At the largest population the yardstick beside, or against, every other method."""
+    population = study.populations[-1]
+    game, everybody = study.at(population), study.everybody(population)
+    best = study.yardstick(population)
+    first, *others = game.members
+    pairs = []
+
+    def episode(sides: dict[str, tuple[str, Contestant]], title: str) -> Replay:
+        chosen = {role: who.side(game, role) for role, (_, who) in sides.items()}
+        return record(game, chosen, jax.random.key(0), title)
+
+    for method in study.trials[population]:
+        if method == best:
+            continue
+        ours, theirs = (best, everybody[best][0]), (method, everybody[method][0])
+        if not others:
+            shown = [
+                episode({first: side}, f"{label(side[0])}, {population} agents")
+                for side in (ours, theirs)
+            ]
+            title = f"{label(best)} beside {label(method)}"
+        else:
+            rest = " and ".join(others)
+            shown = [
+                episode(
+                    {first: one} | dict.fromkeys(others, other),
+                    f"{label(one[0])} {first}, {label(other[0])} {rest}",
+                )
+                for one, other in ((ours, theirs), (theirs, ours))
+            ]
+            title = f"{label(best)} against {label(method)}"
+        pairs.append(Pair(title, tuple(shown)))
+    return pairs

@@ -1,0 +1,279 @@
+"""A comparison of runs: which games it takes, who plays them, and what came of each.
+
+Every game is an entry with labels: what it is for, who is measured and against whom. Tables and
+figures are nothing but such entries, sorted.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from epcx import games
+from epcx.errors import InputError
+from epcx.evaluation.players import SCRIPTS, Contestant, Side
+from epcx.evaluation.results import (
+    CROSSPLAY,
+    CURVE,
+    GENERALISATION,
+    REFERENCE,
+    SCORE,
+    Result,
+)
+from epcx.evaluation.scorebook import Scorebook
+from epcx.evaluation.tournament import Tournament
+from epcx.games import Game, Population
+from epcx.runs.run import Run
+from epcx.trained import Entrant, Snapshot, matches_of
+from epcx.training import METHODS, Training
+
+YARDSTICK = "epc"  # whom the paper lets everybody play against
+FIXED = "scripted"
+ORDER = ("maddpg", "mean-field", "att-maddpg", "vanilla-pc", "epc")  # as in the paper's tables
+CURVE_EPISODES = 1_000
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One game: `method` plays `role`, `against` all others."""
+
+    purpose: str
+    population: str
+    role: str
+    method: str
+    trial: int
+    against: str | None  # none: there are no opponents
+    sides: dict[str, Contestant] = field(repr=False)
+    trained: int | None = None  # episodes along the lineage, on a curve
+
+
+class Study:
+    """Runs of one game, sorted by population and method.
+
+    Every training from scratch is a trial of its own, also those that share a run; of a curriculum
+    the best sets are. Trial i of a method plays against trial i of the others: each number is an
+    independent repetition of the whole experiment.
+    """
+
+    def __init__(self, runs: Sequence[Run]):
+        if not runs:
+            raise InputError("no run is named: name at least one run folder")
+        trainings = [finished(run) for run in runs]
+        self.name = game_of(trainings)
+        self.runs = list(runs)
+        self.trainings = trainings
+        self.trials: dict[str, dict[str, list[Entrant]]] = {}
+        order = sorted(range(len(runs)), key=lambda i: trainings[i].seed)
+        for run, training in ((runs[i], trainings[i]) for i in order):
+            for stage in run.stages():
+                matches = [0] if training.grows else matches_of(run, stage)
+                for match in matches:
+                    found = self.trials.setdefault(stage, {}).setdefault(training.method, [])
+                    name = f"{training.method} {len(found)}"
+                    found.append(Entrant(name, run, stage, match))
+        by_size = sorted(self.trials, key=lambda name: Population.parse(name).total)
+        self.trials = {
+            population: dict(sorted(self.trials[population].items(), key=lambda x: place(x[0])))
+            for population in by_size
+        }
+
+    @property
+    def populations(self) -> list[str]:
+        return list(self.trials)
+
+    @property
+    def methods(self) -> list[str]:
+        found = {method for methods in self.trials.values() for method in methods}
+        return sorted(found, key=place)
+
+    @property
+    def game(self) -> type[Game]:
+        return games.GAMES[self.name]
+
+    @property
+    def merged(self) -> str | None:
+        """The name of all teams together, where they are the same and are averaged."""
+        names = " and ".join(role.name for role in self.game.roles)
+        return names if self.game.symmetric else None
+
+    def at(self, population: str) -> Game:
+        return games.make(self.name, population)
+
+    def number_of_trials(self, population: str) -> int:
+        return max(len(trials) for trials in self.trials[population].values())
+
+    def yardstick(self, population: str) -> str:
+        """EPC where it was trained, else the scripted players."""
+        return YARDSTICK if YARDSTICK in self.trials[population] else FIXED
+
+    # Who plays whom
+
+    def entries(self) -> list[Entry]:
+        return [
+            *(entry for population in self.trials for entry in self.scores(population)),
+            *self.crossplay(),
+            *self.generalisation(),
+            *self.curves(),
+        ]
+
+    def scores(self, population: str) -> Iterator[Entry]:
+        """Everybody against the yardstick, and against the scripted players."""
+        everybody = self.everybody(population)
+        yardsticks = {SCORE: self.yardstick(population), REFERENCE: FIXED}
+        alone = len(self.game.roles) == 1
+        for purpose, against in yardsticks.items():
+            if purpose == REFERENCE and (alone or against == yardsticks[SCORE]):
+                continue
+            yield from self.meetings(purpose, population, everybody, {against: everybody[against]})
+
+    def crossplay(self) -> Iterator[Entry]:
+        """Everybody against everybody, at the largest population."""
+        if len(self.game.roles) > 1:
+            everybody = self.everybody(self.populations[-1])
+            yield from self.meetings(CROSSPLAY, self.populations[-1], everybody, everybody)
+
+    def generalisation(self) -> Iterator[Entry]:
+        """Agents of the largest population, cloned to twice as many, if their networks can."""
+        last = self.populations[-1]
+        doubled = "-".join(str(2 * count) for count in Population.parse(last).counts)
+        able = {
+            method: trials
+            for method, trials in self.everybody(last).items()
+            if METHODS.get(method, "att-maddpg") == "att-maddpg"
+        }
+        against = self.yardstick(last)
+        if not able.keys() & self.trials[last].keys():
+            return
+        yield from self.meetings(GENERALISATION, doubled, able, {against: able[against]})
+
+    def curves(self) -> Iterator[Entry]:
+        """What was learnt on the way through the second stage, against the final yardstick."""
+        for population in self.populations[1:2]:
+            everybody = self.everybody(population)
+            against = self.yardstick(population)
+            for method, trials in self.trials[population].items():
+                for number, trial in enumerate(trials):
+                    for episodes in trial.run.snapshots(population):
+                        final = take(everybody[against], number)
+                        yield from (
+                            self.meeting(
+                                CURVE,
+                                population,
+                                role,
+                                (method, snapshot(trial, role, episodes)),
+                                (against, final),
+                                number,
+                                episodes,
+                            )
+                            for role in self.at(population).members
+                        )
+
+    def everybody(self, population: str) -> dict[str, list[Contestant]]:
+        """The trials of every method, and scripts, which are the same in all trials."""
+        scripts: dict[str, list[Contestant]] = {script.name: [script] for script in SCRIPTS}
+        return {**{m: list(trials) for m, trials in self.trials[population].items()}, **scripts}
+
+    def meetings(
+        self,
+        purpose: str,
+        population: str,
+        rows: dict[str, list[Contestant]],
+        columns: dict[str, list[Contestant]],
+    ) -> Iterator[Entry]:
+        """Every row in each role against every column in the others, trial by trial."""
+        roles = list(self.game.roles)
+        alone = len(roles) == 1
+        for role in roles:
+            for method, mine in rows.items():
+                for against, theirs in columns.items():
+                    trials = len(mine) if alone or len(mine) > 1 else max(len(mine), len(theirs))
+                    for trial in range(trials):
+                        yield self.meeting(
+                            purpose,
+                            population,
+                            role.name,
+                            (method, take(mine, trial)),
+                            (against, take(theirs, trial)),
+                            trial,
+                        )
+
+    def meeting(
+        self,
+        purpose: str,
+        population: str,
+        role: str,
+        mine: tuple[str, Contestant],
+        theirs: tuple[str, Contestant],
+        trial: int,
+        trained: int | None = None,
+    ) -> Entry:
+        others = [other.name for other in self.game.roles if other.name != role]
+        sides = {role: mine[1]} | dict.fromkeys(others, theirs[1])
+        against = theirs[0] if others else None
+        return Entry(purpose, population, role, mine[0], trial, against, sides, trained)
+
+    # What came of it
+
+    def play(
+        self,
+        episodes: int,
+        book: Scorebook | None = None,
+        watch: Callable[[int, int], None] = lambda done, total: None,
+    ) -> list[Result]:
+        """Plays all entries; `watch` is told how many are done, of how many."""
+        entries = self.entries()
+        book = book or Scorebook()
+        tournaments: dict[tuple[str, int], Tournament] = {}
+        known: dict[tuple[Contestant, str, str], Side] = {}
+        results = []
+        for number, entry in enumerate(entries):
+            watch(number, len(entries))
+            length = min(episodes, CURVE_EPISODES) if entry.purpose == CURVE else episodes
+            game = self.at(entry.population)
+            if (entry.population, length) not in tournaments:
+                tournaments[entry.population, length] = Tournament(game, length, book=book)
+            for role, who in entry.sides.items():
+                if (who, entry.population, role) not in known:
+                    known[who, entry.population, role] = who.side(game, role)
+            sides = {r: known[who, entry.population, r] for r, who in entry.sides.items()}
+            summary = tournaments[entry.population, length].play(sides)
+            results.append(
+                Result(
+                    entry.purpose,
+                    entry.population,
+                    entry.role,
+                    entry.method,
+                    entry.trial,
+                    entry.against,
+                    entry.trained,
+                    summary[entry.role],
+                )
+            )
+        watch(len(entries), len(entries))
+        return results
+
+
+def game_of(trainings: Sequence[Training]) -> str:
+    names = list(dict.fromkeys(training.game for training in trainings))
+    if len(names) > 1:
+        raise InputError(f"the runs are of different games: {', '.join(names)}")
+    return names[0]
+
+
+def finished(run: Run) -> Training:
+    training = Training.of(run)
+    if run.result.get("ended") != "finished":
+        raise InputError(f"{run.path} is not finished: epcx resume {run.path} goes on")
+    return training
+
+
+def take(trials: Sequence[Contestant], number: int) -> Contestant:
+    return trials[number % len(trials)]
+
+
+def place(method: str) -> tuple[int, str]:
+    return (ORDER.index(method) if method in ORDER else len(ORDER), method)
+
+
+def snapshot(trial: Entrant, role: str, episodes: int) -> Snapshot:
+    """Of the match that became this trial's agents of a role."""
+    assert trial.stage is not None
+    return Snapshot(trial.name, trial.run, trial.stage, trial.origin(role), episodes)

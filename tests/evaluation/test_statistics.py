@@ -1,0 +1,58 @@
+"""Statistics against values that are known, and against scipy where it has them."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from epcx.evaluation import statistics
+
+
+def test_the_interquartile_mean_leaves_out_both_ends():
+    scores = np.array([[-100.0, 2.0], [3.0, 4.0], [5.0, 1000.0], [0.0, 7.0]])
+    assert statistics.interquartile_mean(scores) == (2 + 3 + 4 + 5) / 4
+    assert statistics.mean(scores) == scores.sum() / 8
+
+
+def test_an_interval_of_two_trainings_has_them_as_its_ends():
+    """Their means are drawn with shares 1/4, 1/2 and 1/4."""
+    assert statistics.interval(np.array([[0.0], [1.0]])) == (0.0, 1.0)
+
+
+def test_the_interval_is_that_of_scipy():
+    scores = np.random.default_rng(0).normal(size=(12, 1))
+    theirs = stats.bootstrap(
+        (scores[:, 0],), np.mean, method="percentile", n_resamples=20_000, rng=1
+    ).confidence_interval
+    ours = statistics.interval(scores, resamples=20_000)
+    np.testing.assert_allclose(ours, theirs, atol=0.02)
+
+
+def test_trainings_are_drawn_within_their_task():
+    """Tasks that differ do not widen the interval, if trainings within them do not."""
+    scores = np.tile([0.0, 10.0, 1000.0], (4, 1))
+    assert statistics.interval(scores) == (scores.mean(), scores.mean())
+
+
+def test_intervals_cover_the_truth_about_as_often_as_they_say():
+    chance = np.random.default_rng(3)
+    hits = 0
+    for number in range(200):
+        low, high = statistics.interval(chance.normal(size=(20, 1)), seed=number, resamples=300)
+        hits += low <= 0 <= high
+    assert 0.86 < hits / 200 < 0.99  # percentile intervals are a little too narrow
+
+
+def test_the_probability_of_improvement_is_mann_whitneys():
+    chance = np.random.default_rng(1)
+    a, b = chance.integers(0, 5, (6, 2)).astype(float), chance.integers(0, 5, (4, 2)).astype(float)
+    expected = [stats.mannwhitneyu(a[:, i], b[:, i]).statistic / 24 for i in range(2)]
+    assert statistics.probability_of_improvement(a, b) == pytest.approx(np.mean(expected))
+    low, high = statistics.improvement_interval(a, b)
+    assert low < np.mean(expected) < high
+    assert statistics.probability_of_improvement(a, a - 10) == 1
+
+
+def test_a_profile_counts_who_is_above():
+    scores = np.array([[0.1, 0.5], [0.5, 0.9]])
+    shares = statistics.performance_profile(scores, np.array([0.0, 0.3, 0.5, 0.95]))
+    np.testing.assert_allclose(shares, [1, 0.75, 0.25, 0])

@@ -1,0 +1,75 @@
+"""Runs that look as if they had been trained: fresh agents, and curves made up."""
+
+import jax
+
+from epcx.evolution.lineage import Record, name_of
+from epcx.runs.run import LINEAGE, Run
+from epcx.trained import about
+from epcx.training import Training
+
+
+def made_run(path, game, method, population, seed=0, matches=1, snapshots=0):
+    """A finished run; in every later stage of a curriculum the best set is that of match 1."""
+    training = Training(
+        game, method, tuple(population), 50, 20, seed=seed, matches=matches, snapshots=snapshots
+    )
+    run = Run.create(path, training.config())
+    records, rows, episodes = [], [], 0
+    for stage, played in enumerate(training.games):
+        learner = training.learner(played)
+        number = 2 if training.grows else matches
+        keys = jax.random.split(jax.random.key(seed + stage), number)
+        agents = jax.device_get(jax.jit(jax.vmap(learner.init))(keys))
+        best = min(stage, 1) if training.grows else 0
+        for role, members in played.members.items():
+            for match in range(number):
+                rank = (match - best) % number if training.grows else match
+                mine = jax.tree.map(lambda x, m=match, who=members: x[m, who], agents)
+                kind = about(learner, role)
+                run.save_agents(str(played.population), rank, role, mine, kind)
+                for moment in range(snapshots):
+                    run.save_snapshot(
+                        str(played.population),
+                        episodes + 10 * moment,
+                        match,
+                        role,
+                        learner.policies(mine),
+                        kind,
+                    )
+                parents = (name_of(role, stage - 1, 0), name_of(role, stage - 1, 1))
+                records.append(
+                    Record(
+                        name_of(role, stage, match),
+                        role,
+                        stage,
+                        str(played.population),
+                        match,
+                        parents if stage else (),
+                        10.0 - rank if training.grows else None,
+                        rank=rank,
+                    )
+                )
+        begin, episodes = episodes, episodes + training.episodes_at(stage)
+        for match in range(number):
+            rows += [
+                {
+                    "stage": stage,
+                    "population": str(played.population),
+                    "match": match,
+                    "episodes": begin + 2 * line,
+                    **{f"reward/{role}": float(line + match) for role in played.members},
+                }
+                for line in range(1, 11)
+            ]
+    run.log(rows)
+    run.write(LINEAGE, [vars(record) for record in records])
+    run.finish(
+        {
+            "ended": "finished",
+            "seconds": 61.0,
+            "episodes_along_a_lineage": episodes,
+            "episodes_in_total": 2 * episodes,
+        }
+    )
+    run.release()
+    return Run.open(path)
