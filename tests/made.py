@@ -1,6 +1,7 @@
 """Runs that look as if they had been trained: fresh agents, and curves made up."""
 
 import jax
+import numpy as np
 
 from epcx.evolution.lineage import Record, name_of
 from epcx.runs.run import LINEAGE, Run
@@ -18,8 +19,11 @@ def made_run(path, game, method, population, seed=0, matches=1, snapshots=0):
     for stage, played in enumerate(training.games):
         learner = training.learner(played)
         number = 2 if training.grows else matches
-        keys = jax.random.split(jax.random.key(seed + stage), number)
-        agents = jax.device_get(jax.jit(jax.vmap(learner.init))(keys))
+        chance = np.random.default_rng([seed, stage])
+        agents = jax.tree.map(
+            lambda x, n=number, c=chance: c.normal(0, 0.3, (n, *x.shape)).astype(np.float32),
+            jax.eval_shape(learner.init, jax.random.key(0)),
+        )
         best = min(stage, 1) if training.grows else 0
         for role, members in played.members.items():
             for match in range(number):

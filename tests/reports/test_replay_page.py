@@ -3,31 +3,18 @@
 import dataclasses
 import json
 import re
-import shutil
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Locator, Page, expect
 
 from epcx.reports import replay
 from epcx.reports.replay import Replay, ReplayRole
 from tests.reports import test_replay
+from tests.reports.conftest import Open
 
-ARGUMENTS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 STEPS = 12
-Open = Callable[..., Page]
 
 
 def make_replay(**changes: Any) -> Replay:
@@ -73,52 +60,6 @@ def collection() -> Replay:
         food=np.repeat(base.food[:1], STEPS + 1, 0),
         occupied=np.tile([True, True, False, False], (STEPS + 1, 1)),
     )
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    names = ("chromium", "google-chrome", "chromium-browser")
-    found = next((path for path in map(shutil.which, names) if path), None)
-    if found is None:
-        pytest.fail(f"The page cannot be tested: none of {', '.join(names)} is installed.")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=ARGUMENTS)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def open_page(browser: Browser, tmp_path: Path) -> Iterator[Open]:
-    """Opens a replay, or a page's source, from disk; errors and requests fail the test."""
-    problems: list[str] = []
-
-    with ExitStack() as contexts:
-
-        def start(content: Replay | str, **options: Any) -> Page:
-            path = tmp_path / "replay.html"
-            if isinstance(content, Replay):
-                replay.write(content, path)
-            else:
-                path.write_text(content, "utf-8")
-            context = browser.new_context(**options)
-            contexts.callback(context.close)
-            page = context.new_page()
-            page.set_default_timeout(5000)
-            page.on("pageerror", lambda error: problems.append(str(error)))
-            page.on("console", lambda message: problems.append(message.text))
-            page.on(
-                "request",
-                lambda request: (
-                    problems.append(request.url)
-                    if not request.url.startswith(("file:", "data:"))
-                    else None
-                ),
-            )
-            page.goto(path.as_uri())
-            return page
-
-        yield start
-    assert problems == []
 
 
 def press(page: Page | Locator, label: str) -> None:

@@ -53,7 +53,9 @@ class Cell:
     @cached_property
     def interval(self) -> tuple[float, float] | None:
         """Over trials; none if there is only one."""
-        return statistics.interval(self.values[:, None]) if len(self.values) > 1 else None
+        if len(self.values) < 2:
+            return None
+        return statistics.interval(statistics.mean, self.values[:, None])
 
     def scaled(self, low: float, high: float) -> "Cell":
         """With `low` at 0 and `high` at 1; all 0 if they are the same."""

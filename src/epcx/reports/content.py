@@ -277,15 +277,16 @@ class Content:
             row: list[str | Entry] = [label(method)]
             saved: dict[str, Any] = {"method": method, "trials": trials, "tasks": tasks}
             for name, measure in measures.items():
-                value, ends = measure(values), statistics.interval(values, measure)
+                value, ends = float(measure(values)), statistics.interval(measure, values)
                 found.setdefault(name, {})[method] = value, ends
                 row.append(Entry(f"{value:.2f}", (f"[{ends[0]:.2f}, {ends[1]:.2f}]",)))
                 saved |= {name: value, f"{name}_low": ends[0], f"{name}_high": ends[1]}
             if method == best:
                 row.append(Entry(NOTHING))
             else:
-                value = statistics.probability_of_improvement(scores[best], values)
-                ends = statistics.improvement_interval(scores[best], values)
+                better = statistics.probability_of_improvement
+                value = float(better(scores[best], values))
+                ends = statistics.interval(better, scores[best], values)
                 row.append(Entry(f"{value:.2f}", (f"[{ends[0]:.2f}, {ends[1]:.2f}]",)))
                 saved |= {"better": value, "better_low": ends[0], "better_high": ends[1]}
             rows.append(row)

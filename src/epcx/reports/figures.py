@@ -291,7 +291,7 @@ def family(name: str, title: str, lineage: Lineage, role: str, caption: str) -> 
     stages = [by_fitness(lineage.of(stage, role)) for stage in range(lineage.stages)]
     most = max(len(stage) for stage in stages)
     places = {
-        record.name: (number, rank + (most - len(stage)) / 2)
+        record.name: (float(number), rank + (most - len(stage)) / 2)
         for number, stage in enumerate(stages)
         for rank, record in enumerate(stage)
     }

@@ -1,0 +1,70 @@
+"""A real browser for the pages."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from epcx.reports import replay
+from epcx.reports.replay import Replay
+
+ARGUMENTS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+Open = Callable[..., Page]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    names = ("chromium", "google-chrome", "chromium-browser")
+    found = next((path for path in map(shutil.which, names) if path), None)
+    if found is None:
+        pytest.fail(f"The page cannot be tested: none of {', '.join(names)} is installed.")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(browser: Browser, tmp_path: Path) -> Iterator[Open]:
+    """Opens a replay, a page's source or its file; errors and requests fail the test."""
+    problems: list[str] = []
+
+    with ExitStack() as contexts:
+
+        def start(content: Replay | str | Path, **options: Any) -> Page:
+            path = content if isinstance(content, Path) else tmp_path / "replay.html"
+            if isinstance(content, Replay):
+                replay.write(content, path)
+            elif isinstance(content, str):
+                path.write_text(content, "utf-8")
+            context = browser.new_context(**options)
+            contexts.callback(context.close)
+            page = context.new_page()
+            page.set_default_timeout(5000)
+            page.on("pageerror", lambda error: problems.append(str(error)))
+            page.on("console", lambda message: problems.append(message.text))
+            page.on(
+                "request",
+                lambda request: (
+                    problems.append(request.url)
+                    if not request.url.startswith(("file:", "data:"))
+                    else None
+                ),
+            )
+            page.goto(path.as_uri())
+            return page
+
+        yield start
+    assert problems == []

@@ -1,0 +1,217 @@
+"""The report: what it says, the files beside it, and the page in a real browser."""
+
+import csv
+import json
+import re
+
+import numpy as np
+import pytest
+from PIL import Image
+from playwright.sync_api import expect
+
+from epcx.cli import main
+from epcx.evaluation.tournament import Tournament
+from epcx.reports import paper, report
+from epcx.reports.figures import short
+from epcx.runs.run import Run
+from epcx.study import Study
+from tests.made import made_run
+from tests.reports.test_replay import make_replay
+from tests.test_cli import fails
+
+EVIL = '<script>document.title = "owned"</script><img src=x onerror=alert(1)>'
+STATISTICS = ("reward", "shaping", "ate", "killed", "died", "survival")
+
+
+def play(self, sides):
+    """Numbers made up of who plays: those of EPC's roles are the highest."""
+    found = {}
+    for place, (role, side) in enumerate(sides.items()):
+        chance = np.random.default_rng(list((side.digest + role).encode()))
+        level = 10.0 * (side.kind == "AttentionPolicy") + place + float(chance.normal())
+        found[role] = {name: {"mean": level + i, "error": 0.1} for i, name in enumerate(STATISTICS)}
+    return found
+
+
+def write(folder, runs, **options):
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Tournament, "play", play)
+        patched.setattr(report, "record", lambda *_: make_replay((3, 2), steps=6))
+        return report.write_report(Study(runs), folder, 500, **{"title": "A title", **options})
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """EPC twice and MADDPG twice, on Grassland at two populations of the paper."""
+    folder = tmp_path_factory.mktemp("runs")
+    grown = [
+        made_run(folder / f"epc-{seed}", "grassland", "epc", ("3-2", "6-4"), seed, None, 2)
+        for seed in (0, 1)
+    ]
+    scratch = [
+        made_run(folder / f"maddpg-{p}", "grassland", "maddpg", (p,), matches=2)
+        for p in ("3-2", "6-4")
+    ]
+    return [*grown, *scratch]
+
+
+@pytest.fixture(scope="module")
+def page(runs, tmp_path_factory):
+    return write(tmp_path_factory.mktemp("report"), runs)[0]
+
+
+def table(page, name):
+    with open(page.parent / "tables" / f"{name}.csv") as file:
+        return list(csv.DictReader(file))
+
+
+def test_it_says_who_is_best_and_how_sure_it_is(page):
+    text = page.read_text()
+    assert "EPC has the highest reward in 4 of 4 comparisons" in text
+    assert "Up to 2 independent trainings of each method" in text
+    assert "<script" not in re.sub(r"<script[ >]", "", text, count=2)  # the data, and the players
+
+
+def test_with_one_training_there_is_no_interval_over_seeds(runs, tmp_path):
+    first, content = write(tmp_path, [runs[0]])
+    text = first.read_text()
+    assert "There is one training of each method" in text
+    assert "[" not in re.sub(r"<(script|style).*?</\1>|<[^>]*>", "", text, flags=re.DOTALL)
+    assert "95%" not in text
+    assert {row["low"] for row in table(first, "scores-sheep")} == {""}
+    assert content.over_trials() is None
+
+
+def test_tables_have_the_numbers_of_the_games_and_of_the_paper(page):
+    results = json.loads((page.parent / "results.json").read_text())
+    for row in table(page, "scores-sheep"):
+        means = [
+            result["statistics"]["reward"]["mean"]
+            for result in results
+            if (result["purpose"], result["role"]) == ("score", "sheep")
+            and (result["population"], result["method"]) == (row["population"], row["method"])
+        ]
+        assert float(row["mean"]) == pytest.approx(np.mean(means))
+        assert float(row["low"]) <= float(row["mean"]) <= float(row["high"])
+    (row,) = (
+        r for r in table(page, "scores-wolf") if (r["population"], r["method"]) == ("6-4", "maddpg")
+    )
+    assert float(row["paper"]) == 3.7735
+    crossed = table(page, "crossplay-wolf")
+    assert len(crossed) == 4 * 4
+    assert float(crossed[0]["mean_per_agent"]) == pytest.approx(float(crossed[0]["mean"]) / 4)
+    assert [row["method"] for row in table(page, "runs")] == ["epc", "epc", "maddpg", "maddpg"]
+    assert len({row["config"] for row in table(page, "runs")}) == 4
+    assert all(row["commit"] for row in table(page, "runs"))
+
+
+def test_every_chart_is_a_picture_in_two_formats(page):
+    drawn = {path.stem for path in (page.parent / "figures").glob("*.svg")}
+    assert drawn == {path.stem for path in (page.parent / "figures").glob("*.png")}
+    assert {
+        "scores-sheep",
+        "normalised-wolf",
+        "survival-sheep",
+        "iqm",
+        "profiles",
+        "crossplay-wolf",
+        "curves-6-4-sheep",
+        "convergence-sheep",
+        "stability-wolf",
+        "generalisation-sheep",
+        "lineage-epc-1-wolf",
+    } <= drawn
+    for path in (page.parent / "figures").glob("*.png"):
+        with Image.open(path) as picture:
+            assert len(picture.convert("RGB").getcolors(1 << 20)) > 5
+
+
+def test_the_page_in_a_browser(page, open_page):
+    shown = open_page(page, viewport={"width": 1280, "height": 900})
+    sections = shown.locator("nav a").all()
+    assert len(sections) > 8
+    for link in sections:
+        expect(shown.locator(str(link.get_attribute("href")))).to_have_count(1)
+    number = shown.locator("#scores td").nth(1)
+    assert number.evaluate("x => getComputedStyle(x).textAlign") == "right"
+    assert number.evaluate("x => getComputedStyle(x).fontVariantNumeric") == "tabular-nums"
+    first = shown.locator("#scores td").first
+    assert first.evaluate("x => getComputedStyle(x).textAlign") == "left"
+    # Replays are there when they are looked at, and those of a pair run together.
+    expect(shown.locator(".epcx-replay")).to_have_count(0)
+    shown.locator(".pair").first.scroll_into_view_if_needed()
+    expect(shown.locator(".pair .epcx-replay")).to_have_count(2)
+    expect(shown.locator(".pair .er-step").first).not_to_have_text("0")
+    expect(shown.locator(".pair .er-step").last).not_to_have_text("0")
+
+
+@pytest.mark.parametrize("width", [360, 768, 1280])
+def test_the_page_fits_every_screen(page, open_page, width):
+    shown = open_page(page, viewport={"width": width, "height": 800})
+    shown.locator(".pair").first.scroll_into_view_if_needed()
+    wide = "document.documentElement.scrollWidth"
+    assert shown.evaluate(wide) <= width
+    chart = shown.locator(".chart svg").first.bounding_box()
+    assert chart["width"] <= width
+    assert chart["width"] > min(300, width - 70)
+
+
+def test_charts_follow_the_theme_and_print_on_white(page, open_page):
+    def colours(shown):
+        text = shown.locator(".chart svg text").first
+        return [
+            shown.evaluate("getComputedStyle(document.documentElement).backgroundColor"),
+            text.evaluate("x => getComputedStyle(x).fill"),
+        ]
+
+    light = colours(open_page(page, color_scheme="light"))
+    dark_page = open_page(page, color_scheme="dark")
+    dark = colours(dark_page)
+    assert light != dark
+
+    def brightness(colour):
+        return sum(int(x) for x in re.findall(r"[0-9]+", colour)[:3])
+
+    assert brightness(light[0]) > 600 > 400 > brightness(light[1])
+    assert brightness(dark[0]) < 150 < 400 < brightness(dark[1])
+    dark_page.emulate_media(media="print")
+    assert brightness(colours(dark_page)[0]) == 3 * 255
+    assert brightness(colours(dark_page)[1]) < 300
+    expect(dark_page.locator("nav")).to_be_hidden()
+
+
+def test_what_configs_and_names_say_is_never_part_of_the_page(tmp_path, open_page):
+    run = made_run(tmp_path / "a&b<i>", "food-collection", "epc", ("1", "2"), matches=None)
+    made_with = {"device": EVIL, "commit": EVIL, "epcx": "0.0.1", "date": EVIL}
+    run.write("config.json", {**run.config, "made_with": made_with})
+    written, _ = write(tmp_path / "report", [Run.open(run.path)], title=EVIL)
+    shown = open_page(written)
+    assert shown.title() == EVIL
+    expect(shown.locator("#runs td", has_text="owned")).to_have_count(2)
+    assert shown.locator("img").count() == 0
+    expect(shown.locator("figcaption", has_text="a&b<i>")).to_have_count(1)
+
+
+def test_bad_reports_are_named(capsys, runs, tmp_path):
+    assert "nowhere is not a run" in fails(capsys, "report", str(tmp_path / "nowhere"))
+    place = str(runs[0].path)
+    assert "episodes 0 is not" in fails(capsys, "report", place, "--episodes", "0")
+    (tmp_path / "file").write_text("")
+    assert "cannot be made: " in fails(capsys, "report", place, "--out", str(tmp_path / "file"))
+    with pytest.raises(SystemExit) as stopped:
+        main(["report"])
+    assert stopped.value.code == 2
+
+
+def test_numbers_are_rounded_to_what_matters():
+    assert [short(x) for x in (0.1234, -0.001, 1.234, 9.999, 12.34, 99.96, 123.4)] == [
+        *("0.12", "0.00", "1.23", "10.0", "12.3", "100", "123"),
+    ]
+
+
+def test_the_numbers_of_the_paper_are_there():
+    assert paper.scores("food-collection", "coverage")["24", "collector"]["epc"] == 0.568
+    assert paper.scores("grassland")["24-16", "sheep"]["epc"] == -44.1031
+    assert paper.scores("adversarial-battle")["16-16", "team1 and team2"]["maddpg"] == -46.6398
+    assert paper.crossplay("grassland", "24-16", "wolf")["epc"]["maddpg"] == 120.9025
+    assert paper.scores("chess") == paper.crossplay("grassland", "3-2", "wolf") == {}
