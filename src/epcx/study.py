@@ -4,8 +4,9 @@ Every game is an entry with labels: what it is for, who is measured and against 
 figures are nothing but such entries, sorted.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from epcx import games
 from epcx.errors import InputError
@@ -21,7 +22,8 @@ from epcx.evaluation.results import (
 from epcx.evaluation.scorebook import Scorebook
 from epcx.evaluation.tournament import Tournament
 from epcx.games import Game, Population
-from epcx.runs.run import Run
+from epcx.runs.files import json_digest
+from epcx.runs.run import MADE_WITH, Run
 from epcx.trained import Entrant, Snapshot, matches_of
 from epcx.training import METHODS, Training
 
@@ -103,6 +105,20 @@ class Study:
     def yardstick(self, population: str) -> str:
         """EPC where it was trained, else the scripted players."""
         return YARDSTICK if YARDSTICK in self.trials[population] else FIXED
+
+    def signature(self) -> dict[str, str]:
+        """What the runs were made with, in short."""
+        made = [run.config.get(MADE_WITH) or {} for run in self.runs]
+        settings = [
+            {name: value for name, value in run.config.items() if name != MADE_WITH}
+            for run in self.runs
+        ]
+        return {
+            "commit": one_or_some(about.get("commit") or about.get("epcx") for about in made),
+            "config": json_digest(settings)[:10],
+            "seeds": one_or_some(range(max(map(self.number_of_trials, self.populations)))),
+            "device": one_or_some(about.get("device") for about in made),
+        }
 
     # Who plays whom
 
@@ -263,6 +279,11 @@ def finished(run: Run) -> Training:
     if run.result.get("ended") != "finished":
         raise InputError(f"{run.path} is not finished: epcx resume {run.path} goes on")
     return training
+
+
+def one_or_some(values: Iterable[Any]) -> str:
+    """Each once."""
+    return ", ".join(dict.fromkeys(str(value) for value in values))
 
 
 def take(trials: Sequence[Contestant], number: int) -> Contestant:

@@ -125,6 +125,9 @@ class Content:
             text = ["Each pair starts from the same positions. Press play, scrub, or step."]
             made.append(Section("replays", "Watch them", text, pairs=list(pairs)))
         made.append(self.what_was_run())
+        signature = " · ".join(f"{name} {value}" for name, value in self.study.signature().items())
+        for chart in (chart for section in made if section for chart in section.charts):
+            chart.signature = signature
         return [section for section in made if section is not None]
 
     # What was run

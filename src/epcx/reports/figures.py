@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import matplotlib as mpl
@@ -42,7 +43,8 @@ LABELS = {
     "scripted": "scripted",
     "random": "random",
 }
-WIDTH, HEIGHT = 5.2, 3.1  # inches
+WIDTH, HEIGHT = 4.4, 2.9  # inches: readable on a phone, too
+SIGNATURE_HEIGHT = 0.16
 STYLE: Any = {
     "font.size": 9.0,
     "svg.fonttype": "none",
@@ -81,39 +83,47 @@ def colour(method: str) -> str:
     return COLOURS.get(method, OTHER_COLOUR)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Chart:
-    """A figure under the name of its files, with a sentence about it."""
+    """A figure under the name of its files, with a sentence about it.
+
+    Its signature says what it was made with, for those who meet it alone.
+    """
 
     name: str
     caption: str
-    svg: str
-    png: bytes
+    figure: Figure
+    signature: str = ""
+
+    @cached_property
+    def drawn(self) -> dict[str, bytes]:
+        """The figure as SVG and as PNG."""
+        figure, found = self.figure, {}
+        share = SIGNATURE_HEIGHT / figure.get_figheight()
+        figure.set_layout_engine("constrained", rect=(0, share, 1, 1 - share))
+        figure.text(0.99, share / 6, self.signature, ha="right", fontsize=5.5, color=MUTED)
+        # The salt keeps the names inside one picture from meeting another's on the same page.
+        with mpl.rc_context(STYLE), mpl.rc_context({"svg.hashsalt": self.name}):
+            for kind, metadata in (("svg", {"Date": None}), ("png", {})):
+                file = io.BytesIO()
+                figure.savefig(file, format=kind, dpi=160, metadata=metadata)
+                found[kind] = file.getvalue()
+        return found
 
     @property
     def inline(self) -> str:
         """For a page: without the XML prologue, in the colours of its theme."""
-        picture = self.svg[self.svg.index("<svg") :]
+        svg = self.drawn["svg"].decode()
+        picture = svg[svg.index("<svg") :]
         for fixed, themed in THEMED.items():
             picture = picture.replace(fixed, themed)
         return picture
 
 
-def finish(figure: Figure, name: str, caption: str) -> Chart:
-    drawn = {}
-    # The salt keeps the names inside one picture from meeting those of another on the same page.
-    with mpl.rc_context(STYLE), mpl.rc_context({"svg.hashsalt": name}):
-        for kind, metadata in (("svg", {"Date": None}), ("png", {})):
-            file = io.BytesIO()
-            figure.savefig(file, format=kind, dpi=160, metadata=metadata)
-            drawn[kind] = file.getvalue()
-    return Chart(name, caption, drawn["svg"].decode(), drawn["png"])
-
-
 @contextmanager
 def axes(title: str, height: float = HEIGHT, width: float = WIDTH) -> Iterator[tuple[Figure, Axes]]:
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(width, height), layout="constrained")
+        figure = Figure(figsize=(width, height))
         one = figure.add_subplot()
         one.set_title(title, pad=10)
         yield figure, one
@@ -126,10 +136,11 @@ def legend(figure: Figure, methods: Sequence[str], *more: Line2D) -> None:
     figure.legend(
         handles=[*handles, *more],
         loc="outside lower left",
-        ncols=5 if len(handles) + len(more) == 5 else 4,
+        ncols=4,
         handletextpad=0.2,
         columnspacing=1.2,
         borderpad=0.0,
+        borderaxespad=1.5,  # above the signature
     )
 
 
@@ -165,7 +176,7 @@ def bars(
         if any(population in published for population in groups):
             more = [Line2D([], [], lw=0, marker="D", ms=4, mfc=FIELD, mec=INK, label="the paper")]
         legend(figure, methods, *more)
-        return finish(figure, name, caption)
+        return Chart(name, caption, figure)
 
 
 def curves(
@@ -203,7 +214,7 @@ def curves(
         ax.xaxis.set_major_locator(MaxNLocator(5))
         ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: in_thousands(x)))
         legend(figure, list(lines))
-        return finish(figure, name, caption)
+        return Chart(name, caption, figure)
 
 
 def in_thousands(episodes: float) -> str:
@@ -237,7 +248,7 @@ def heat_map(
         ax.set_yticks(range(len(rows)), [label(r) for r in rows])
         ax.set_ylabel(axis_names[0])
         ax.set_xlabel(axis_names[1])
-        return finish(figure, name, caption)
+        return Chart(name, caption, figure)
 
 
 def short(value: float) -> str:
@@ -261,7 +272,7 @@ def profiles(
         ax.set_ylabel("share of trainings above τ")
         ax.set_ylim(-0.02, 1.02)
         legend(figure, list(shares))
-        return finish(figure, name, caption)
+        return Chart(name, caption, figure)
 
 
 def intervals(
@@ -283,7 +294,7 @@ def intervals(
         ax.set_yticks(range(len(rows)), [label(m) for m in upwards])
         ax.set_ylim(-0.6, len(rows) - 0.4)
         ax.set_xlabel(unit)
-        return finish(figure, name, caption)
+        return Chart(name, caption, figure)
 
 
 def family(name: str, title: str, lineage: Lineage, role: str, caption: str) -> Chart:
@@ -308,7 +319,7 @@ def family(name: str, title: str, lineage: Lineage, role: str, caption: str) -> 
             ax.text(number, -1.1, text, ha="center", color=MUTED, fontsize=8.5)
         ax.set_xlim(-0.4, len(stages) - 0.6)
         ax.set_ylim(most - 0.6, -1.3)
-        return finish(figure, name, caption)
+        return Chart(name, caption, figure)
 
 
 def by_fitness(records: list[Record]) -> list[Record]:

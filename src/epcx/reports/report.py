@@ -50,7 +50,7 @@ def write_report(
     sections = content.sections(episodes_to_watch(study))
     page = to_html(title, content.headline(), content.how_sure(), facts(study), sections)
     try:
-        write_files(folder, sections, results)
+        write_files(folder, sections, results, study.signature())
         write_bytes(folder / PAGE, page.encode())
     except OSError as error:
         raise RunError(f"the report in {folder} cannot be written: {reason(error)}") from None
@@ -70,25 +70,35 @@ def facts(study: Study) -> list[str]:
     ]
 
 
-def write_files(folder: Path, sections: Sequence[Section], results: Sequence[Result]) -> None:
+def write_files(
+    folder: Path,
+    sections: Sequence[Section],
+    results: Sequence[Result],
+    signature: dict[str, str],
+) -> None:
     for name in ("tables", "figures"):
         (folder / name).mkdir(exist_ok=True)
+        for old in (folder / name).glob("*.*"):
+            old.unlink()  # of an earlier report, that may have had others
     for section in sections:
         for grid in section.grids:
-            write_bytes(folder / "tables" / f"{grid.name}.csv", to_csv(grid).encode())
+            write_bytes(folder / "tables" / f"{grid.name}.csv", to_csv(grid, signature).encode())
         for chart in section.charts:
-            write_bytes(folder / "figures" / f"{chart.name}.svg", chart.svg.encode())
-            write_bytes(folder / "figures" / f"{chart.name}.png", chart.png)
+            for kind, picture in chart.drawn.items():
+                write_bytes(folder / "figures" / f"{chart.name}.{kind}", picture)
     rows = [result.to_json() for result in results]
     write_bytes(folder / "results.json", (json.dumps(rows, indent=1) + "\n").encode())
 
 
-def to_csv(grid: Grid) -> str:
-    columns = list(dict.fromkeys(name for row in grid.file for name in row))
+def to_csv(grid: Grid, signature: dict[str, str]) -> str:
+    """Every row says what it was made with, unless it says so already."""
+    rows = [{**signature, **row} for row in grid.file]
+    columns = list(dict.fromkeys(name for row in grid.file for name in row)) + list(signature)
+    columns = list(dict.fromkeys(columns))
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(grid.file)
+    writer.writerows(rows)
     return text.getvalue()
 
 
