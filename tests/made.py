@@ -9,13 +9,20 @@ from epcx.trained import about
 from epcx.training import Training
 
 
-def made_run(path, game, method, population, seed=0, matches=1, snapshots=0):
+def made_run(path, game, method, population, seed=0, matches=1, snapshots=0, episodes=50):
     """A finished run; in every later stage of a curriculum the best set is that of match 1."""
     training = Training(
-        game, method, tuple(population), 50, 20, seed=seed, matches=matches, snapshots=snapshots
+        game,
+        method,
+        tuple(population),
+        episodes,
+        20,
+        matches=matches,
+        seed=seed,
+        snapshots=snapshots,
     )
     run = Run.create(path, training.config())
-    records, rows, episodes = [], [], 0
+    records, rows, begin = [], [], 0
     for stage, played in enumerate(training.games):
         learner = training.learner(played)
         number = 2 if training.grows else matches
@@ -34,7 +41,7 @@ def made_run(path, game, method, population, seed=0, matches=1, snapshots=0):
                 for moment in range(snapshots):
                     run.save_snapshot(
                         str(played.population),
-                        episodes + 10 * moment,
+                        begin + 10 * moment,
                         match,
                         role,
                         learner.policies(mine),
@@ -53,7 +60,6 @@ def made_run(path, game, method, population, seed=0, matches=1, snapshots=0):
                         rank=rank,
                     )
                 )
-        begin, episodes = episodes, episodes + training.episodes_at(stage)
         for match in range(number):
             rows += [
                 {
@@ -65,14 +71,15 @@ def made_run(path, game, method, population, seed=0, matches=1, snapshots=0):
                 }
                 for line in range(1, 11)
             ]
+        begin += training.episodes_at(stage)
     run.log(rows)
     run.write(LINEAGE, [vars(record) for record in records])
     run.finish(
         {
             "ended": "finished",
             "seconds": 61.0,
-            "episodes_along_a_lineage": episodes,
-            "episodes_in_total": 2 * episodes,
+            "episodes_along_a_lineage": begin,
+            "episodes_in_total": 2 * begin,
         }
     )
     run.release()

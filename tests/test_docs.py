@@ -5,18 +5,29 @@ from pathlib import Path
 
 import pytest
 
+from tests.made import made_run
+
 ROOT = Path(__file__).parent.parent
 EXAMPLES = [
     pytest.param(code, id=f"{document}-{i}")
-    for document in ("README.md", "docs/games.md", "docs/training.md")
+    for document in ("README.md", "docs/games.md", "docs/training.md", "docs/evaluation.md")
     for i, code in enumerate(
         re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(), re.S)
     )
 ]
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Where examples run: with the run that some of them load."""
+    folder = tmp_path_factory.mktemp("examples")
+    made_run(folder / "runs" / "team", "grassland", "epc", ("1-1", "2-1"), matches=None)
+    return folder
+
+
 @pytest.mark.parametrize("code", EXAMPLES)
-def test_example(code):
+def test_example(code, folder, monkeypatch):
+    monkeypatch.chdir(folder)
     exec(compile(code, "example", "exec"), {})
 
 

@@ -77,6 +77,16 @@ def test_curves_follow_the_match_that_was_promoted(runs):
         assert other.name == f"epc {entry.trial}"
 
 
+def test_variants_of_a_method_are_not_taken_for_its_trials(runs, tmp_path):
+    slow = made_run(tmp_path / "slow", "grassland", "epc", POPULATIONS, 0, None, episodes=70)
+    study = Study([*runs, slow])
+    assert study.methods == ["maddpg", "epc (episodes 50)", "epc (episodes 70)"]
+    assert [len(t) for t in study.trials["2-2"].values()] == [2, 2, 1]
+    assert {entry.against for entry in chosen(study, SCORE)} == {"epc (episodes 50)"}
+    with pytest.raises(InputError, match="slow is named twice"):
+        Study([slow, Run.open(slow.path)])
+
+
 def test_without_epc_the_yardstick_is_scripted(runs):
     study = Study(runs[:2])
     assert {entry.against for entry in chosen(study, SCORE)} == {"scripted"}

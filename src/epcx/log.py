@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from epcx.evaluation.evaluate import REWARDS
 from epcx.evolution.curriculum import Stage
 from epcx.runs.run import Run
 
 LOG_LINES = 100  # per match and stage
-SCORED = ("reward", "shaping")  # metrics that are pooled as scores; the others are means
 
 
 def marks(total: int, number: int = LOG_LINES) -> list[int]:
@@ -41,7 +41,7 @@ class Log:
     def rewards(self, metrics: dict[str, np.ndarray]) -> dict[str, float]:
         game = self.stage.game
         return {
-            role: float(game.score(metrics["reward"][:, members], axis=1).mean())
+            role: float(game.score(metrics["reward"][:, members], role, axis=1).mean())
             for role, members in game.members.items()
         }
 
@@ -60,7 +60,7 @@ class Log:
             for name, sums in self.sums.items():
                 for role, members in game.members.items():
                     values = sums[match, members] / self.weight
-                    pooled = game.score(values) if name in SCORED else values.mean()
+                    pooled = game.score(values, role) if name in REWARDS else values.mean()
                     row[f"{name}/{role}"] = float(pooled)
             if stopped[match]:
                 row["diverged"] = True

@@ -5,7 +5,7 @@ figures are nothing but such entries, sorted.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from typing import Any
 
 from epcx import games
@@ -17,6 +17,7 @@ from epcx.evaluation.results import (
     GENERALISATION,
     REFERENCE,
     SCORE,
+    Label,
     Result,
 )
 from epcx.evaluation.scorebook import Scorebook
@@ -34,17 +35,14 @@ CURVE_EPISODES = 1_000
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One game: `method` plays `role`, `against` all others."""
+class Entry(Label):
+    """A game to be played: who plays each role."""
 
-    purpose: str
-    population: str
-    role: str
-    method: str
-    trial: int
-    against: str | None  # none: there are no opponents
-    sides: dict[str, Contestant] = field(repr=False)
-    trained: int | None = None  # episodes along the lineage, on a curve
+    sides: dict[str, Contestant]
+
+    def result(self, statistics: dict[str, dict[str, float]]) -> Result:
+        labels = {label.name: getattr(self, label.name) for label in fields(Label)}
+        return Result(**labels, statistics=statistics)
 
 
 class Study:
@@ -58,23 +56,26 @@ class Study:
     def __init__(self, runs: Sequence[Run]):
         if not runs:
             raise InputError("no run is named: name at least one run folder")
+        places = [run.path.resolve() for run in runs]
+        for place, run in zip(places, runs, strict=True):
+            if places.count(place) > 1:
+                raise InputError(f"{run.path} is named twice: name every run once")
         trainings = [finished(run) for run in runs]
         self.name = game_of(trainings)
         self.runs = list(runs)
         self.trainings = trainings
-        self.trials: dict[str, dict[str, list[Entrant]]] = {}
-        order = sorted(range(len(runs)), key=lambda i: trainings[i].seed)
-        for run, training in ((runs[i], trainings[i]) for i in order):
-            for stage in run.stages():
-                matches = [0] if training.grows else matches_of(run, stage)
+        self.variants = [variant(training, trainings) for training in trainings]
+        found: dict[str, dict[str, list[Entrant]]] = {}
+        for i in sorted(range(len(runs)), key=lambda i: trainings[i].seed):
+            for stage in runs[i].stages():
+                matches = [0] if trainings[i].grows else matches_of(runs[i], stage)
                 for match in matches:
-                    found = self.trials.setdefault(stage, {}).setdefault(training.method, [])
-                    name = f"{training.method} {len(found)}"
-                    found.append(Entrant(name, run, stage, match))
-        by_size = sorted(self.trials, key=lambda name: Population.parse(name).total)
+                    trials = found.setdefault(stage, {}).setdefault(self.variants[i], [])
+                    name = f"{self.variants[i]} {len(trials)}"
+                    trials.append(Entrant(name, runs[i], stage, match))
+        by_size = sorted(found, key=lambda name: Population.parse(name).total)
         self.trials = {
-            population: dict(sorted(self.trials[population].items(), key=lambda x: place(x[0])))
-            for population in by_size
+            stage: {m: found[stage][m] for m in in_order(found[stage])} for stage in by_size
         }
 
     @property
@@ -83,8 +84,7 @@ class Study:
 
     @property
     def methods(self) -> list[str]:
-        found = {method for methods in self.trials.values() for method in methods}
-        return sorted(found, key=place)
+        return in_order({method for methods in self.trials.values() for method in methods})
 
     @property
     def game(self) -> type[Game]:
@@ -103,8 +103,9 @@ class Study:
         return max(len(trials) for trials in self.trials[population].values())
 
     def yardstick(self, population: str) -> str:
-        """EPC where it was trained, else the scripted players."""
-        return YARDSTICK if YARDSTICK in self.trials[population] else FIXED
+        """EPC where it was trained, the first variant of it; else the scripted players."""
+        known = (method for method in self.trials[population] if base(method) == YARDSTICK)
+        return next(known, FIXED)
 
     def signature(self) -> dict[str, str]:
         """What the runs were made with, in short."""
@@ -153,7 +154,7 @@ class Study:
         able = {
             method: trials
             for method, trials in self.everybody(last).items()
-            if METHODS.get(method, "att-maddpg") == "att-maddpg"
+            if METHODS.get(base(method), "att-maddpg") == "att-maddpg"
         }
         against = self.yardstick(last)
         if not able.keys() & self.trials[last].keys():
@@ -224,7 +225,7 @@ class Study:
         others = [other.name for other in self.game.roles if other.name != role]
         sides = {role: mine[1]} | dict.fromkeys(others, theirs[1])
         against = theirs[0] if others else None
-        return Entry(purpose, population, role, mine[0], trial, against, sides, trained)
+        return Entry(purpose, population, role, mine[0], trial, against, trained, sides)
 
     # What came of it
 
@@ -251,18 +252,7 @@ class Study:
                     known[who, entry.population, role] = who.side(game, role)
             sides = {r: known[who, entry.population, r] for r, who in entry.sides.items()}
             summary = tournaments[entry.population, length].play(sides)
-            results.append(
-                Result(
-                    entry.purpose,
-                    entry.population,
-                    entry.role,
-                    entry.method,
-                    entry.trial,
-                    entry.against,
-                    entry.trained,
-                    summary[entry.role],
-                )
-            )
+            results.append(entry.result(summary[entry.role]))
         watch(len(entries), len(entries))
         return results
 
@@ -290,8 +280,37 @@ def take(trials: Sequence[Contestant], number: int) -> Contestant:
     return trials[number % len(trials)]
 
 
-def place(method: str) -> tuple[int, str]:
-    return (ORDER.index(method) if method in ORDER else len(ORDER), method)
+def variant(training: Training, everybody: Sequence[Training]) -> str:
+    """Its method, and in brackets the settings in which trainings by that method differ."""
+    rivals = [
+        settings(other)
+        for other in everybody
+        if other.method == training.method
+        and (other.grows or other.population == training.population)
+    ]
+    mine = settings(training)
+    different = [name for name in mine if any(other[name] != mine[name] for other in rivals)]
+    told = ", ".join(f"{name} {mine[name]}" for name in different)
+    return f"{training.method} ({told})" if told else training.method
+
+
+def settings(training: Training) -> dict[str, str]:
+    """All that makes a method what it is, by option; not what makes a training one of many."""
+    config = training.config()
+    wanted = {**config, **config["hyper"], "population": " ".join(config["population"])}
+    of_one = {"seed", "snapshots", "hyper", *(() if training.grows else ("matches",))}
+    return {name: str(value) for name, value in wanted.items() if name not in of_one}
+
+
+def base(method: str) -> str:
+    """The method of a variant."""
+    return method.partition(" ")[0]
+
+
+def in_order(methods: Iterable[str]) -> list[str]:
+    """As in the paper's tables, others last."""
+    order = {method: place for place, method in enumerate(ORDER)}
+    return sorted(methods, key=lambda method: (order.get(base(method), len(ORDER)), method))
 
 
 def snapshot(trial: Entrant, role: str, episodes: int) -> Snapshot:

@@ -1,6 +1,7 @@
 """The agents that a run has kept, ready to play."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -116,16 +117,20 @@ class Team:
     def __init__(self, entrant: Entrant, game: Game):
         self.game = game
         self.stage = entrant.stage_at(game)
-        self.learner = entrant.learner(game)
+        learner = entrant.learner(game)
         self.sides = {role: entrant.side(game, role) for role in game.members}
+        self.members = {role: Members(role, learner, side) for role, side in self.sides.items()}
 
     def role(self, name: str) -> "Members":
-        return Members(name, self.learner, self.sides[self.game.role(name).name])
+        return self.members[self.game.role(name).name]
 
     def act(self, key: Array, world: World) -> Float[Array, "agents 5"]:
         """What everybody does in one world."""
-        sides = list(self.sides.values())
-        return in_one_world(sides)(key, tuple(side.agents for side in sides), world)
+        return self._act(key, tuple(side.agents for side in self.sides.values()), world)
+
+    @cached_property
+    def _act(self) -> Any:
+        return jax.jit(in_one_world(list(self.sides.values())))
 
     def play(self, episodes: int = 2_000, seed: int = 0) -> Summary:
         """Per role and statistic, the mean over the episodes and its standard error."""
@@ -144,13 +149,27 @@ class Members:
 
     def observe(self, world: World) -> Any:
         """What they see: their part of `game.observe`, or of `game.observe_flat` for MLPs."""
-        batch = jax.tree.map(lambda x: jnp.asarray(x)[..., None], world)
-        return jax.tree.map(lambda x: x[..., 0], self.learner.observe(batch, self.name))
+        return self._observe(world)
+
+    @cached_property
+    def _observe(self) -> Any:
+        def observe(world: World) -> Any:
+            batch = jax.tree.map(lambda x: jnp.asarray(x)[..., None], world)
+            return jax.tree.map(lambda x: x[..., 0], self.learner.observe(batch, self.name))
+
+        return jax.jit(observe)
 
     def act(self, key: Array, observation: Any) -> Float[Array, "members 5"]:
         """What they do about it: for each the weights of none, +x, -x, +y, -y."""
-        batch = jax.tree.map(lambda x: jnp.asarray(x)[..., None], observation)
-        return self.learner.act(key, self.side.agents, batch)[..., 0]
+        return self._act(key, self.side.agents, observation)
+
+    @cached_property
+    def _act(self) -> Any:
+        def act(key: Array, policies: Any, observation: Any) -> Array:
+            batch = jax.tree.map(lambda x: jnp.asarray(x)[..., None], observation)
+            return self.learner.act(key, policies, batch)[..., 0]
+
+        return jax.jit(act)
 
 
 def stage_of(run: Run, population: str, stage: str | None = None) -> str:

@@ -50,6 +50,9 @@ def test_teams_are_summed_and_collectors_averaged():
     two = summarise(games.make("grassland", "2-1"), {"reward": values})
     assert two["sheep"]["reward"] == {"mean": 5.0, "error": 2.0}
     assert two["wolf"]["reward"]["mean"] == 7.0
+    shared = summarise(games.make("predator-prey", "1-2"), {"reward": values, "touched": values})
+    assert shared["predator"]["reward"]["mean"] == 5.0  # all get the same, which counts once
+    assert shared["predator"]["touched"]["mean"] == 10.0
     played = {"reward": values, "coverage": np.array([[0.5, 1.0]])}
     one = summarise(games.make("food-collection", 3), played)["collector"]
     assert one["reward"]["mean"] == 4.0

@@ -233,7 +233,6 @@ def test_gumbel_softmax_samples_the_softmax():
         ("mlp", "grassland"),
         ("mean-field", "adversarial-battle"),
         ("mean-field", "food-collection"),
-        ("attention", "adversarial-battle"),
         ("attention", "predator-prey"),
     ],
 )

@@ -9,6 +9,7 @@ from jaxtyping import Array
 from epcx.engines.arena import Arena, Players
 from epcx.games import Game
 
+REWARDS = ("reward", "shaping")
 Summary = dict[str, dict[str, dict[str, float]]]  # role, statistic, mean and (standard) error
 
 
@@ -29,7 +30,9 @@ def summarise(game: Game, played: dict[str, np.ndarray]) -> Summary:
     summary: Summary = {}
     for role, members in game.members.items():
         team = {
-            name: game.score(values[members])
+            name: game.score(values[members], role)
+            if name in REWARDS
+            else game.total(values[members])
             for name, values in played.items()
             if name != "coverage"
         }

@@ -18,8 +18,8 @@ CURVE = "curve"  # on the way through the second stage
 
 
 @dataclass(frozen=True)
-class Result:
-    """A game in which `method` played `role`: by statistic, its mean and standard error."""
+class Label:
+    """What a game is for: `method` is measured in `role`, `against` plays all others."""
 
     purpose: str
     population: str
@@ -28,6 +28,12 @@ class Result:
     trial: int
     against: str | None  # none: there are no opponents
     trained: int | None  # episodes along the lineage, on a curve
+
+
+@dataclass(frozen=True)
+class Result(Label):
+    """What came of it: by statistic, mean and standard error."""
+
     statistics: dict[str, dict[str, float]]
 
     def to_json(self) -> dict[str, Any]:

@@ -164,7 +164,9 @@ def measure(
         played = alive[pairings(chance, len(alive), len(game.roles), curriculum.rounds)]
         teams = (team(game, mutants.agents, sides) for sides in played)
         rewards = trainer.play(stage, teams, len(played), curriculum.key(stage, PLAYING))
-        sums = np.stack([game.score(rewards[:, who], axis=1) for who in game.members.values()], 1)
+        sums = np.stack(
+            [game.score(rewards[:, who], role, axis=1) for role, who in game.members.items()], 1
+        )
         scores = fitness(played, sums, matches)
 
     def record(role: int, match: int) -> Record:

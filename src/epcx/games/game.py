@@ -119,11 +119,17 @@ class Game:
         names = ", ".join(role.name for role in self.roles)
         raise InputError(f"{self.name} has no role {name!r}: its roles are {names}")
 
-    def score(self, values: np.ndarray, axis: int = 0) -> Any:
-        """Members' rewards as the paper reports them: a team's sum, or without opponents the mean.
+    def score(self, values: np.ndarray, role: str, axis: int = 0) -> Any:
+        """Members' rewards as the paper reports them: a team's sum; the mean without opponents.
 
-        `axis` is that of the members.
+        Also the mean where all members get the same reward. `axis` is that of the members.
         """
+        if self.role(role).shares_reward:
+            return values.mean(axis)
+        return self.total(values, axis)
+
+    def total(self, values: np.ndarray, axis: int = 0) -> Any:
+        """What members do, as it is reported: a team's sum; the mean without opponents."""
         return values.sum(axis) if len(self.roles) > 1 else values.mean(axis)
 
     def per_agent(self, field: str) -> np.ndarray:

@@ -24,7 +24,14 @@ class PredatorPrey(Game):
     name = "predator-prey"
     roles = (
         Role("prey", size=0.05, acceleration=4.0, max_speed=1.3, colour="#4f8fd9"),
-        Role("predator", size=0.075, acceleration=3.0, max_speed=1.0, colour="#d9534a"),
+        Role(
+            "predator",
+            size=0.075,
+            acceleration=3.0,
+            max_speed=1.0,
+            colour="#d9534a",
+            shares_reward=True,
+        ),
     )
     entity_types = (
         EntityType("prey", ("prey", "prey")),

@@ -60,6 +60,7 @@ class Role:
     acceleration: float
     max_speed: float
     colour: str
+    shares_reward: bool = False  # all members get the same, which counts once in a team's score
 
 
 @dataclass(frozen=True)

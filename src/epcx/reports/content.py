@@ -27,7 +27,7 @@ from epcx.reports.grids import NOTHING, SCRIPT_NAMES, Entry, Grid, entry, file_c
 from epcx.reports.replay import Replay
 from epcx.runs.files import json_digest
 from epcx.runs.run import MADE_WITH
-from epcx.study import YARDSTICK, Study
+from epcx.study import YARDSTICK, Study, base
 from epcx.training import GROWING
 
 SMOOTH = 5  # log lines that a point of a learning curve averages
@@ -134,12 +134,13 @@ class Content:
 
     def what_was_run(self) -> Section:
         rows, file = [], []
-        for run, training in zip(self.study.runs, self.study.trainings, strict=True):
+        everything = zip(self.study.runs, self.study.trainings, self.study.variants, strict=True)
+        for run, training, method in everything:
             made, result = run.config.get(MADE_WITH) or {}, run.result
             asked = {name: value for name, value in run.config.items() if name != MADE_WITH}
             row = {
                 "run": run.path.name,
-                "method": training.method,
+                "method": method,
                 "agents": " ".join(run.stages()),
                 "seed": training.seed,
                 "trainings": 1 if training.grows else run.ranks(run.stages()[-1]),
@@ -155,7 +156,7 @@ class Content:
             file.append(row)
             rows.append(
                 [
-                    label(training.method),
+                    label(method),
                     str(row["agents"]),
                     str(row["seed"]),
                     str(row["trainings"]),
@@ -210,7 +211,8 @@ class Content:
     def scoring(self) -> str:
         if self.alone:
             return "Task reward per agent and episode, without shaping."
-        whom = "EPC's agents" if self.yardstick == YARDSTICK else "scripted players"
+        best = self.yardstick
+        whom = f"the agents of {label(best)}" if base(best) == YARDSTICK else "scripted players"
         teams = (
             "Both teams are averaged, as they are the same." if self.study.game.symmetric else ""
         )
@@ -477,7 +479,7 @@ class Content:
                         {"role": role, "method": method, "trial": trial, "episodes": a, "reward": b}
                         for a, b in zip(x.tolist(), y.tolist(), strict=True)
                     ]
-            growing = {method: lines[method] for method in lines if method in GROWING}
+            growing = {method: lines[method] for method in lines if base(method) in GROWING}
             section.charts.append(
                 figures.curves(
                     f"convergence-{slug(role)}",

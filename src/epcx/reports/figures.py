@@ -33,7 +33,7 @@ COLOURS = {
     "scripted": "#8b9099",
     "random": "#bcbfc5",
 }
-OTHER_COLOUR = "#7a6a4f"
+OTHER_COLOURS = ("#a3791f", "#5f8f1f", "#1f8fa3", "#5a5fd0", "#b0413e", "#6b5344", "#3b7a57")
 LABELS = {
     "epc": "EPC",
     "vanilla-pc": "vanilla-PC",
@@ -76,11 +76,14 @@ STYLE: Any = {
 
 
 def label(method: str) -> str:
-    return LABELS.get(method, method)
+    """As the paper writes it, with the settings of a variant as they are."""
+    base, space, told = method.partition(" ")
+    return LABELS.get(base, base) + space + told
 
 
 def colour(method: str) -> str:
-    return COLOURS.get(method, OTHER_COLOUR)
+    """Variants have colours by their names, which stay the same from chart to chart."""
+    return COLOURS.get(method) or OTHER_COLOURS[sum(method.encode()) % len(OTHER_COLOURS)]
 
 
 @dataclass
