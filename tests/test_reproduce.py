@@ -7,7 +7,7 @@ import pytest
 
 from epcx import presets, reproduce, trainer
 from epcx.cli import main
-from epcx.errors import InputError
+from epcx.errors import InputError, RunError
 from epcx.interrupts import Interrupts
 from epcx.runs.run import Run
 from epcx.training import Training
@@ -26,6 +26,13 @@ def test_all_methods_have_as_many_episodes(tmp_path):
     for method in ("att-maddpg", "mean-field", "maddpg"):
         episodes = [tasks[f"{method}-{stage}-seed0"].episodes for stage in stages]
         assert episodes == [100_000, 150_000, 200_000, 250_000]
+
+
+def test_stages_of_your_own_have_budgets_of_their_own(tmp_path):
+    asked = (tmp_path, "food-collection", "paper", ("epc", "maddpg"), ("4", "8"))
+    tasks = {task.name: task.training for task in reproduce.plan(*asked)}
+    assert [tasks[f"maddpg-{stage}-seed0"].episodes for stage in ("4", "8")] == [50_000, 70_000]
+    assert [tasks[f"maddpg-{stage}-seed0"].snapshots for stage in ("4", "8")] == [0, 20]
 
 
 def test_seeds_share_a_run_from_scratch_and_can_be_added(tmp_path):
@@ -61,15 +68,37 @@ def test_what_is_finished_stays_and_what_was_interrupted_goes_on(tmp_path, monke
     made_run(done, "food-collection", "maddpg", ("1",))
     made_run(begun, "food-collection", "maddpg", ("1",)).write("result.json", {"ended": "failed"})
     called = []
-    monkeypatch.setattr(trainer, "resume", lambda path, *_: called.append(("resume", path)))
-    monkeypatch.setattr(trainer, "train", lambda _, path, *__: called.append(("train", path)))
+
+    def note(what, path):
+        called.append((what, path))
+        return Run.open(done)
+
+    monkeypatch.setattr(trainer, "resume", lambda path, *_: note("resume", path))
+    monkeypatch.setattr(trainer, "train", lambda _, path, *__: note("train", path))
     training = Training("food-collection", "maddpg", ("1",))
     tasks = [reproduce.Task(name, training) for name in ("done", "begun", "new")]
     said = Said()
-    runs = reproduce.train_all(tmp_path, tasks, said, Interrupts())
+    runs, failures = reproduce.train_all(tmp_path, tasks, said, Interrupts())
+    assert not failures
     assert called == [("resume", begun), ("train", new)]
     assert runs[0].path == done
     assert said.lines[-1] == f"run 3 of 3: maddpg at 1, in {new}"
+
+
+def test_a_run_that_fails_does_not_keep_others_from_training(tmp_path, monkeypatch):
+    def train(training, path, *_):
+        if path.name == "bad":
+            raise RunError("all 1 matches at 1 have diverged")
+        return made_run(path, "food-collection", "maddpg", ("1",))
+
+    monkeypatch.setattr(trainer, "train", train)
+    training = Training("food-collection", "maddpg", ("1",))
+    tasks = [reproduce.Task(name, training) for name in ("bad", "good")]
+    said = Said()
+    runs, failures = reproduce.train_all(tmp_path, tasks, said, Interrupts())
+    assert [run.path.name for run in runs] == ["good"]
+    assert failures == ["bad: all 1 matches at 1 have diverged"]
+    assert "bad failed: all 1 matches at 1 have diverged" in said.lines
 
 
 def test_the_plan_can_be_seen_first(capsys, tmp_path):

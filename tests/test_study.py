@@ -1,5 +1,7 @@
 """A comparison of runs: who plays whom, and what refuses to be compared."""
 
+import shutil
+
 import pytest
 
 from epcx.errors import InputError
@@ -83,8 +85,22 @@ def test_variants_of_a_method_are_not_taken_for_its_trials(runs, tmp_path):
     assert study.methods == ["maddpg", "epc (episodes 50)", "epc (episodes 70)"]
     assert [len(t) for t in study.trials["2-2"].values()] == [2, 2, 1]
     assert {entry.against for entry in chosen(study, SCORE)} == {"epc (episodes 50)"}
+    once = [e for e in chosen(study, SCORE) if e.method == "epc (episodes 70)"]
+    assert {entry.trial for entry in once} == {0}  # one training is one trial, whoever it meets
     with pytest.raises(InputError, match="slow is named twice"):
         Study([slow, Run.open(slow.path)])
+
+
+def test_teams_are_averaged_only_if_they_are_the_same(tmp_path):
+    even = made_run(tmp_path / "even", "adversarial-battle", "epc", ("2-2", "4-4"), 0, None)
+    uneven = made_run(tmp_path / "uneven", "adversarial-battle", "epc", ("2-1",), 0, None)
+    assert Study([even]).merged == "team1 and team2"
+    assert Study([uneven]).merged is None
+
+
+def test_it_is_signed_with_the_seeds_of_the_trainings(runs, tmp_path):
+    seventh = made_run(tmp_path / "seventh", "grassland", "maddpg", ("1-1",), seed=7, matches=2)
+    assert Study([*runs, seventh]).signature()["seeds"] == "0, 1, 7, 8"
 
 
 def test_without_epc_the_yardstick_is_scripted(runs):
@@ -95,7 +111,7 @@ def test_without_epc_the_yardstick_is_scripted(runs):
 
 
 def test_results_are_those_of_the_measured_role(runs, monkeypatch):
-    def play(self, sides):
+    def play(self, sides, episodes):
         return {
             role: {"reward": {"mean": float(len(side.kind)), "error": 0.0}, "kind": side.kind}
             for role, side in sides.items()
@@ -119,6 +135,10 @@ def test_what_cannot_be_compared_is_named(runs, tmp_path):
         Study([runs[0], food])
     food.write("result.json", {"ended": "interrupted"})
     with pytest.raises(InputError, match="is not finished: epcx resume"):
+        Study([food])
+    shutil.rmtree(food.path / "agents")
+    food.write("result.json", {"ended": "finished"})
+    with pytest.raises(InputError, match="is damaged: it has no agents"):
         Study([food])
     (runs[0].path / "x").mkdir()
     with pytest.raises(InputError, match="is not a run"):

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from epcx import games, log, trained, trainer
+from epcx.engines.arena import Arena
 from epcx.errors import InputError, RunError
-from epcx.evaluation.evaluate import play_episodes
 from epcx.interrupts import Interrupts
 from epcx.learners import Hyperparameters
 from epcx.runs.run import Run
@@ -64,7 +64,8 @@ def test_it_learns(collector):
     def at_random(key, agents, worlds):
         return jnp.moveaxis(jax.random.dirichlet(key, jnp.ones(5), (1, 500)), -1, 1)
 
-    chance = play_episodes(game, at_random, None, jax.random.key(0), 500)["reward"].mean()
+    (played,) = Arena(game, at_random).play([None], jax.random.key(0), 500)
+    chance = played["reward"].mean()
     assert np.mean([match["reward"]["mean"] for match in learnt]) > 20 * max(1, chance)
     best = max(learnt, key=lambda match: match["reward"]["mean"])
     assert best["reward"]["mean"] > 70

@@ -66,13 +66,16 @@ def make(
     preset: Preset = "paper",
     population: tuple[str, ...] = (),
     budget: Budget = "lineage",
+    stages: tuple[str, ...] = (),
 ) -> Training:
     """The settings of a preset, for one game and method.
 
     Methods without a curriculum train at one population, and get as many episodes as EPC has
-    accumulated there: along one lineage, or in all its matches together.
+    accumulated there: along one lineage, or in all its matches together. `stages` are those of
+    EPC, by default the preset's.
     """
     evolving = curriculum(game, preset)
+    evolving = replace(evolving, population=stages or evolving.population)
     if method == "epc":
         return replace(evolving, population=population or evolving.population)
     wanted = replace(evolving, method=method, sets=1, initial_matches=None)

@@ -5,14 +5,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from epcx import presets, trainer
-from epcx.errors import InputError, whole_number
+from epcx.errors import InputError, RunError, whole_number
 from epcx.interrupts import Interrupts
 from epcx.runs.run import Run
 from epcx.study import ORDER
 from epcx.training import GROWING, METHODS, Training
 
 MAX_SEEDS = 100
-SNAPSHOTS = {"paper": 20, "quick": 8, "smoke": 2}
+SNAPSHOTS = {"paper": 20, "quick": 5, "smoke": 2}
 EPISODES = {"paper": 10_000, "quick": 2_000, "smoke": 100}  # of each game of the evaluation
 
 
@@ -57,13 +57,15 @@ def plan(
                 tasks.append(Task(f"{method}-seed{seed}", wanted))
             continue
         for stage in stages:
-            scratch = presets.make(game, method, preset, (stage,), budget)
+            scratch = presets.make(game, method, preset, (stage,), budget, stages)
             seed = 0
             while seed < seeds:
                 name = f"{method}-{stage}-seed{seed}"
-                kept = (folder / name).exists()
-                matches = Training.of(Run.open(folder / name)).matches if kept else seeds - seed
-                wanted = replace(scratch, seed=seed, matches=matches, snapshots=snapshots)
+                matches: int | None = seeds - seed
+                if (folder / name).exists():
+                    matches = Training.of(Run.open(folder / name)).matches
+                kept_policies = snapshots if stage in stages[1:2] else 0
+                wanted = replace(scratch, seed=seed, matches=matches, snapshots=kept_policies)
                 tasks.append(Task(name, wanted))
                 seed += tasks[-1].trials
     for task in tasks:
@@ -86,9 +88,13 @@ def check(path: Path, wanted: Training) -> None:
 
 def train_all(
     folder: Path, tasks: Sequence[Task], watcher: trainer.Watcher, interrupts: Interrupts
-) -> list[Run]:
-    """Trains what is missing, and goes on with what was interrupted."""
-    runs = []
+) -> tuple[list[Run], list[str]]:
+    """Trains what is missing, and goes on with what was interrupted.
+
+    Gives the runs that are finished, and why others failed: a baseline that diverges is a result.
+    """
+    runs: list[Run] = []
+    failures: list[str] = []
     for number, task in enumerate(tasks, 1):
         path, training = folder / task.name, task.training
         if path.exists() and Run.open(path).result.get("ended") == "finished":
@@ -96,8 +102,12 @@ def train_all(
             continue
         where = " ".join(str(game.population) for game in training.games)
         watcher.say(f"run {number} of {len(tasks)}: {training.method} at {where}, in {path}")
-        if path.exists():
-            runs.append(trainer.resume(path, watcher, interrupts))
-        else:
-            runs.append(trainer.train(training, path, False, watcher, interrupts))
-    return runs
+        try:
+            if path.exists():
+                runs.append(trainer.resume(path, watcher, interrupts))
+            else:
+                runs.append(trainer.train(training, path, False, watcher, interrupts))
+        except RunError as error:
+            failures.append(f"{task.name}: {error}")
+            watcher.say(f"{task.name} failed: {error}")
+    return runs, failures

@@ -21,11 +21,12 @@ from epcx.evaluation.results import (
     Result,
 )
 from epcx.evaluation.scorebook import Scorebook
+from epcx.evaluation.scripted import PLAYERS
 from epcx.evaluation.tournament import Tournament
 from epcx.games import Game, Population
 from epcx.runs.files import json_digest
-from epcx.runs.run import MADE_WITH, Run
-from epcx.trained import Entrant, Snapshot, matches_of
+from epcx.runs.run import Run
+from epcx.trained import Entrant, Snapshot
 from epcx.training import METHODS, Training
 
 YARDSTICK = "epc"  # whom the paper lets everybody play against
@@ -49,8 +50,8 @@ class Study:
     """Runs of one game, sorted by population and method.
 
     Every training from scratch is a trial of its own, also those that share a run; of a curriculum
-    the best sets are. Trial i of a method plays against trial i of the others: each number is an
-    independent repetition of the whole experiment.
+    the best sets are. Trial i of a method plays against trial i of the others, so that trials are
+    independent repetitions of the experiment; where others have fewer, theirs are used again.
     """
 
     def __init__(self, runs: Sequence[Run]):
@@ -68,8 +69,7 @@ class Study:
         found: dict[str, dict[str, list[Entrant]]] = {}
         for i in sorted(range(len(runs)), key=lambda i: trainings[i].seed):
             for stage in runs[i].stages():
-                matches = [0] if trainings[i].grows else matches_of(runs[i], stage)
-                for match in matches:
+                for match in range(trials_in(runs[i], trainings[i], stage)):
                     trials = found.setdefault(stage, {}).setdefault(self.variants[i], [])
                     name = f"{self.variants[i]} {len(trials)}"
                     trials.append(Entrant(name, runs[i], stage, match))
@@ -93,8 +93,10 @@ class Study:
     @property
     def merged(self) -> str | None:
         """The name of all teams together, where they are the same and are averaged."""
-        names = " and ".join(role.name for role in self.game.roles)
-        return names if self.game.symmetric else None
+        counts = [Population.parse(population).counts for population in self.trials]
+        if not self.game.symmetric or any(len(set(some)) > 1 for some in counts):
+            return None
+        return " and ".join(role.name for role in self.game.roles)
 
     def at(self, population: str) -> Game:
         return games.make(self.name, population)
@@ -109,15 +111,16 @@ class Study:
 
     def signature(self) -> dict[str, str]:
         """What the runs were made with, in short."""
-        made = [run.config.get(MADE_WITH) or {} for run in self.runs]
-        settings = [
-            {name: value for name, value in run.config.items() if name != MADE_WITH}
-            for run in self.runs
-        ]
+        made = [run.made_with for run in self.runs]
+        seeds = {
+            seed
+            for run, training in zip(self.runs, self.trainings, strict=True)
+            for seed in range(training.seed, training.seed + trials_in(run, training))
+        }
         return {
             "commit": one_or_some(about.get("commit") or about.get("epcx") for about in made),
-            "config": json_digest(settings)[:10],
-            "seeds": one_or_some(range(max(map(self.number_of_trials, self.populations)))),
+            "config": json_digest([run.settings for run in self.runs])[:10],
+            "seeds": one_or_some(sorted(seeds)),
             "device": one_or_some(about.get("device") for about in made),
         }
 
@@ -201,8 +204,9 @@ class Study:
         for role in roles:
             for method, mine in rows.items():
                 for against, theirs in columns.items():
-                    trials = len(mine) if alone or len(mine) > 1 else max(len(mine), len(theirs))
-                    for trial in range(trials):
+                    # Scripts are the same in all trials; a method has as many as it has.
+                    scripted = method in PLAYERS and not alone
+                    for trial in range(len(theirs) if scripted else len(mine)):
                         yield self.meeting(
                             purpose,
                             population,
@@ -238,20 +242,20 @@ class Study:
         """Plays all entries; `watch` is told how many are done, of how many."""
         entries = self.entries()
         book = book or Scorebook()
-        tournaments: dict[tuple[str, int], Tournament] = {}
+        tournaments: dict[str, Tournament] = {}
         known: dict[tuple[Contestant, str, str], Side] = {}
         results = []
         for number, entry in enumerate(entries):
             watch(number, len(entries))
             length = min(episodes, CURVE_EPISODES) if entry.purpose == CURVE else episodes
             game = self.at(entry.population)
-            if (entry.population, length) not in tournaments:
-                tournaments[entry.population, length] = Tournament(game, length, book=book)
+            if entry.population not in tournaments:
+                tournaments[entry.population] = Tournament(game, book=book)
             for role, who in entry.sides.items():
                 if (who, entry.population, role) not in known:
                     known[who, entry.population, role] = who.side(game, role)
             sides = {r: known[who, entry.population, r] for r, who in entry.sides.items()}
-            summary = tournaments[entry.population, length].play(sides)
+            summary = tournaments[entry.population].play(sides, length)
             results.append(entry.result(summary[entry.role]))
         watch(len(entries), len(entries))
         return results
@@ -268,7 +272,14 @@ def finished(run: Run) -> Training:
     training = Training.of(run)
     if run.result.get("ended") != "finished":
         raise InputError(f"{run.path} is not finished: epcx resume {run.path} goes on")
+    if not run.stages():
+        raise InputError(f"{run.path} is damaged: it has no agents")
     return training
+
+
+def trials_in(run: Run, training: Training, stage: str | None = None) -> int:
+    """Independent trainings in a run: one for a curriculum, else as many as matches were kept."""
+    return 1 if training.grows else run.ranks(stage or run.stages()[-1])
 
 
 def one_or_some(values: Iterable[Any]) -> str:

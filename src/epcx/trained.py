@@ -136,7 +136,7 @@ class Team:
         """Per role and statistic, the mean over the episodes and its standard error."""
         whole_number("episodes", episodes, 1, MAX_EPISODES)
         whole_number("seed", seed, 0, MAX_SEED)
-        return Tournament(self.game, episodes, seed).play(self.sides)
+        return Tournament(self.game, seed).play(self.sides, episodes)
 
 
 @dataclass(frozen=True)

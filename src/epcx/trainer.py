@@ -173,7 +173,7 @@ class RunTrainer:
         log = Log(self.run, stage, number, sum(row["episodes"] for row in self.ledger))
         stopped = np.zeros(number, bool)
         total, done = learner.updates(stage.episodes), 0
-        lines, pictures = marks(total), marks(total, self.training.snapshots)
+        lines, pictures = marks(total), marks(total, self._snapshots(stage))
         name = f"{stage}  ({stage.number + 1}/{len(self.curriculum.stages)})"
         self.watcher.begin(name, learner.episodes(total))
         self.watcher.say(f"{stage}: {engine.in_words()}")
@@ -257,6 +257,10 @@ class RunTrainer:
         if self.curriculum.sets is not None:
             for role in generation.sets:
                 self.watcher.say(f"{stage}: {self._promoted(stage, role)}")
+
+    def _snapshots(self, stage: Stage) -> int:
+        wanted = stage.number == 1 or not self.training.grows
+        return self.training.snapshots if wanted else 0
 
     def _keep_policies(self, stage: Stage, agents: Any, episodes: int) -> None:
         """Snapshots of all matches; `episodes` counts along the lineage."""

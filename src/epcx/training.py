@@ -15,7 +15,7 @@ from epcx.evolution.mix_and_match import number_of_mixtures, parents_needed
 from epcx.games import Game
 from epcx.learners import MADDPG, Hyperparameters
 from epcx.learners.replay import replay_bytes
-from epcx.runs.run import MADE_WITH, Run
+from epcx.runs.run import Run
 
 METHODS = {  # and the learner behind each
     "epc": "att-maddpg",
@@ -69,7 +69,8 @@ class Training:
     """Count the shaping in the fitness, as the authors do."""
 
     snapshots: int = 0
-    """Keep all policies this many times in each stage, for curves against fixed opponents."""
+    """Keep all policies this many times, and once at the start, in the second stage of a curriculum
+    or in training from scratch: for curves against fixed opponents."""
 
     seed: int = 0
     """Fixes everything: the same seed gives the same weights."""
@@ -156,11 +157,10 @@ class Training:
     @classmethod
     def of(cls, run: Run) -> "Training":
         """What a run was asked for."""
-        config = {name: value for name, value in run.config.items() if name != MADE_WITH}
         try:
             hyper = Hyperparameters(**run.setting("hyper"))
             population = tuple(str(name) for name in run.setting("population"))
-            return cls(**{**config, "hyper": hyper, "population": population})
+            return cls(**{**run.settings, "hyper": hyper, "population": population})
         except TypeError:
             raise InputError(
                 f"{run.path} is damaged, or of another version: unknown settings"

@@ -7,7 +7,7 @@ import pytest
 
 from epcx import games
 from epcx.engines.arena import AT_ONCE, Arena
-from epcx.evaluation.evaluate import play_episodes, summarise
+from epcx.evaluation.evaluate import summarise
 from epcx.evaluation.scripted import scripted
 
 
@@ -24,7 +24,7 @@ def scripts(game):
 def test_counts_are_those_of_a_loop(name, population):
     game = games.make(name, population)
     key = jax.random.key(3)
-    played = play_episodes(game, scripts(game), None, key, 3)
+    (played,) = Arena(game, scripts(game)).play([None], key, 3)
 
     first, chance = jax.random.split(jax.random.fold_in(jax.random.fold_in(key, 0), 0))
     starts = jax.random.split(first, AT_ONCE)
@@ -62,7 +62,7 @@ def test_teams_are_summed_and_collectors_averaged():
 def test_more_episodes_than_fit_at_once():
     game = games.make("food-collection", 1)
     idle = lambda key, agents, worlds: jnp.zeros((1, 5, AT_ONCE))  # noqa: E731
-    played = play_episodes(game, idle, None, jax.random.key(0), AT_ONCE + 7)
+    (played,) = Arena(game, idle).play([None], jax.random.key(0), AT_ONCE + 7)
     assert played["reward"].shape == (1, AT_ONCE + 7)
 
 

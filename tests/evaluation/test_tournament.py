@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from epcx import games
 from epcx.evaluation.players import SCRIPTS, Script, Side
 from epcx.evaluation.scorebook import Scorebook
+from epcx.evaluation.scripted import scripted
 from epcx.evaluation.tournament import Tournament, crossplay, pairs
 
 
@@ -48,7 +50,7 @@ def test_everybody_meets_everybody_in_every_role():
 def test_the_matrix_says_who_played_which_role():
     """Sheep that run into a corner are eaten by wolves that do, and by no others."""
     same, other = Pusher("same", 1), Pusher("other", 2)
-    played = crossplay(Tournament(GAME, 500), [same, other])
+    played = crossplay(Tournament(GAME), [same, other], 500)
     died, _ = played.matrix("sheep", "died")
     killed, error = played.matrix("wolf", "killed")
     np.testing.assert_allclose(died, killed.T, atol=1e-5)
@@ -62,7 +64,7 @@ def test_the_matrix_says_who_played_which_role():
 
 def test_without_opponents_everybody_plays_alone():
     game = games.make("food-collection", 2)
-    played = crossplay(Tournament(game, 20), list(SCRIPTS))
+    played = crossplay(Tournament(game), list(SCRIPTS), 20)
     mean, _ = played.matrix("collector")
     assert mean.shape == (2, 1)
     assert mean[0, 0] > 60 > 10 > mean[1, 0]
@@ -71,30 +73,30 @@ def test_without_opponents_everybody_plays_alone():
 def test_what_is_known_is_not_played_again(tmp_path, monkeypatch):
     path = tmp_path / "new" / "games.jsonl"
     sides = {role: Pusher("p", 1).side(GAME, role) for role in GAME.members}
-    first = Tournament(GAME, 10, book=Scorebook(path)).play(sides)
+    first = Tournament(GAME, book=Scorebook(path)).play(sides, 10)
     with open(path, "a") as file:
         file.write('{"digest": "half a li')  # the machine stopped
 
     with monkeypatch.context() as patched:
         patched.setattr(Tournament, "_play", lambda *_: pytest.fail("played again"))
-        assert Tournament(GAME, 10, book=Scorebook(path)).play(sides) == first
+        assert Tournament(GAME, book=Scorebook(path)).play(sides, 10) == first
 
     asked = []
     monkeypatch.setattr(Tournament, "_play", lambda *_: asked.append(1) or {})
     book = Scorebook(path)
-    Tournament(GAME, 11, book=book).play(sides)
-    Tournament(GAME, 10, seed=1, book=book).play(sides)
+    Tournament(GAME, book=book).play(sides, 11)
+    Tournament(GAME, seed=1, book=book).play(sides, 10)
     moved = sides | {"wolf": Pusher("p", 2).side(GAME, "wolf")}
-    Tournament(GAME, 10, book=book).play(moved)
+    Tournament(GAME, book=book).play(moved, 10)
     assert len(asked) == 3
     assert len(Scorebook(path).known) == 4  # the line after the broken one is whole
 
 
-def test_scripts_play_one_role_at_a_time():
-    worlds = Tournament(GAME, 1)
-    both = {role: Script("scripted").side(GAME, role) for role in GAME.members}
-    mixed = both | {"sheep": Script("random").side(GAME, "sheep")}
-    assert worlds.play(both)["sheep"]["ate"]["mean"] >= 0
-    assert set(worlds.arenas) == {("scripted", "scripted")}
-    worlds.play(mixed)
-    assert ("random", "scripted") in worlds.arenas
+def test_scripts_act_in_the_seats_of_their_role():
+    game = games.make("grassland", "2-2")
+    worlds = jax.vmap(game.reset, out_axes=-1)(jax.random.split(jax.random.key(0), 3))
+    everybody = jax.vmap(scripted(game), (None, -1), -1)(jax.random.key(0), worlds)
+    for role, members in game.members.items():
+        side = Script("scripted").side(game, role)
+        actions = jax.jit(side.act)(jax.random.key(1), None, worlds)
+        np.testing.assert_allclose(actions, everybody[members], atol=1e-6)

@@ -10,24 +10,28 @@ from PIL import Image
 from playwright.sync_api import expect
 
 from epcx.cli import main
+from epcx.errors import InputError
 from epcx.evaluation.tournament import Tournament
 from epcx.reports import paper, report
-from epcx.reports.figures import short
+from epcx.reports.certainty import certainty
+from epcx.reports.content import headline
+from epcx.reports.figures import palette, short
 from epcx.runs.run import Run
 from epcx.study import Study
 from tests.made import made_run
 from tests.reports.test_replay import make_replay
 from tests.test_cli import fails
 
-EVIL = '<script>document.title = "owned"</script><img src=x onerror=alert(1)>'
+EVIL = r'<script>document.title = "owned"</script><img src=x onerror=alert(1)>$\foo$'
 STATISTICS = ("reward", "shaping", "ate", "killed", "died", "survival")
 
 
-def play(self, sides):
-    """Numbers made up of who plays: those of EPC's roles are the highest."""
+def play(self, sides, episodes):
+    """Numbers made up of who plays whom: those of EPC's roles are the highest."""
+    everybody = "".join(side.digest for side in sides.values())
     found = {}
     for place, (role, side) in enumerate(sides.items()):
-        chance = np.random.default_rng(list((side.digest + role).encode()))
+        chance = np.random.default_rng(list((everybody + role).encode()))
         level = 10.0 * (side.kind == "AttentionPolicy") + place + float(chance.normal())
         found[role] = {name: {"mean": level + i, "error": 0.1} for i, name in enumerate(STATISTICS)}
     return found
@@ -73,13 +77,13 @@ def test_it_says_who_is_best_and_how_sure_it_is(page):
 
 
 def test_with_one_training_there_is_no_interval_over_seeds(runs, tmp_path):
-    first, content = write(tmp_path, [runs[0]])
+    first, findings = write(tmp_path / "report", [runs[0]])
     text = first.read_text()
     assert "There is one training of each method" in text
     assert "[" not in re.sub(r"<(script|style).*?</\1>|<[^>]*>", "", text, flags=re.DOTALL)
     assert "95%" not in text
     assert {row["low"] for row in table(first, "scores-sheep")} == {""}
-    assert content.over_trials() is None
+    assert certainty(findings) is None
 
 
 def test_tables_have_the_numbers_of_the_games_and_of_the_paper(page):
@@ -99,7 +103,15 @@ def test_tables_have_the_numbers_of_the_games_and_of_the_paper(page):
     assert float(row["paper"]) == 3.7735
     crossed = table(page, "crossplay-wolf")
     assert len(crossed) == 4 * 4
-    assert float(crossed[0]["mean_per_agent"]) == pytest.approx(float(crossed[0]["mean"]) / 4)
+    for row in crossed:
+        means = [
+            result["statistics"]["reward"]["mean"]
+            for result in results
+            if (result["purpose"], result["role"]) == ("crossplay", "wolf")
+            and (result["method"], result["against"]) == (row["method"], row["against"])
+        ]
+        assert float(row["mean"]) == pytest.approx(np.mean(means))
+        assert float(row["mean_per_agent"]) == pytest.approx(float(row["mean"]) / 4)
     assert [row["method"] for row in table(page, "runs")] == ["epc", "epc", "maddpg", "maddpg"]
     assert len({row["config"] for row in table(page, "runs")}) == 4
     assert all(row["commit"] for row in table(page, "runs"))
@@ -118,8 +130,7 @@ def test_every_chart_is_a_picture_in_two_formats(page):
         "curves-6-4-sheep",
         "convergence-sheep",
         "stability-wolf",
-        "generalisation-sheep",
-        "lineage-epc-1-wolf",
+        "lineage-1-epc-1-wolf",
     } <= drawn
     for path in (page.parent / "figures").glob("*.png"):
         with Image.open(path) as picture:
@@ -180,10 +191,54 @@ def test_charts_follow_the_theme_and_print_on_white(page, open_page):
     expect(dark_page.locator("nav")).to_be_hidden()
 
 
+def test_only_what_was_contested_counts(runs, tmp_path):
+    """MADDPG has no agents of 3-2; alone there, EPC wins nothing."""
+    _, findings = write(tmp_path / "a", [*runs[:2], runs[3]])
+    assert headline(findings) == "EPC has the highest reward in 2 of 2 comparisons"
+    _, alone = write(tmp_path / "b", runs[2:])
+    assert headline(alone) == "MADDPG on grassland"
+    assert not (tmp_path / "b" / "figures" / "normalised-sheep.svg").exists()
+
+
+def test_the_papers_numbers_stand_below_the_same_measure_only(runs, tmp_path):
+    """Without EPC, scores are against scripted players, and the paper has none of these."""
+    first, _ = write(tmp_path / "report", runs[2:])
+    assert {row["paper"] for row in table(first, "scores-sheep")} == {""}
+    text = first.read_text()
+    assert "against scripted players of the same population" in text
+    assert "paper -4.00" not in text
+
+
+def test_curves_follow_one_training_each(runs, tmp_path):
+    """Also if trainings were kept at different moments."""
+    other = made_run(tmp_path / "c", "grassland", "epc", ("3-2", "6-4"), 2, None, snapshots=3)
+    first, _ = write(tmp_path / "report", [runs[0], other])
+    rows = [r for r in table(first, "second-stage") if r["role"] == "sheep"]
+    moments = {
+        trial: [row["episodes"] for row in rows if row["trial"] == trial] for trial in ("0", "1")
+    }
+    assert moments == {"0": ["50", "60"], "1": ["50", "60", "70"]}
+
+
+def test_twice_as_many_is_scored_where_two_methods_can(runs, tmp_path):
+    vanilla = made_run(tmp_path / "v", "grassland", "vanilla-pc", ("3-2", "6-4"), 0, None)
+    first, _ = write(tmp_path / "report", [runs[0], runs[3], vanilla])
+    assert (first.parent / "figures" / "generalisation-sheep.png").exists()
+    methods = {row["method"] for row in table(first, "generalisation-wolf")}
+    assert methods == {"epc", "vanilla-pc", "scripted", "random"}
+    assert {row["population"] for row in table(first, "generalisation-wolf")} == {"12-8"}
+
+
+def test_variants_have_colours_of_their_own():
+    methods = [f"epc (sets {k})" for k in range(2, 8)]
+    assert len({palette(methods)[method] for method in methods}) == len(methods)
+
+
 def test_what_configs_and_names_say_is_never_part_of_the_page(tmp_path, open_page):
     run = made_run(tmp_path / "a&b<i>", "food-collection", "epc", ("1", "2"), matches=None)
     made_with = {"device": EVIL, "commit": EVIL, "epcx": "0.0.1", "date": EVIL}
     run.write("config.json", {**run.config, "made_with": made_with})
+    run.write("result.json", {"ended": "finished"})
     written, _ = write(tmp_path / "report", [Run.open(run.path)], title=EVIL)
     shown = open_page(written)
     assert shown.title() == EVIL
@@ -196,11 +251,35 @@ def test_bad_reports_are_named(capsys, runs, tmp_path):
     assert "nowhere is not a run" in fails(capsys, "report", str(tmp_path / "nowhere"))
     place = str(runs[0].path)
     assert "episodes 0 is not" in fails(capsys, "report", place, "--episodes", "0")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("")
+    taken = fails(capsys, "report", place, "--out", str(tmp_path / "mine"))
+    assert "has other files than a report" in taken
+    assert (tmp_path / "mine" / "thesis.tex").exists()
     (tmp_path / "file").write_text("")
     assert "cannot be made: " in fails(capsys, "report", place, "--out", str(tmp_path / "file"))
     with pytest.raises(SystemExit) as stopped:
         main(["report"])
     assert stopped.value.code == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "complaint"),
+    [
+        ("metrics.jsonl", "{", "lines that are no metrics"),
+        ("metrics.jsonl", "[]\n", "lines that are no metrics"),
+        ("metrics.jsonl", None, "metrics.jsonl cannot be read"),
+        ("lineage.json", '[{"parents": null}]', "the lineage is damaged"),
+        ("result.json", "[]", "is not finished"),
+    ],
+)
+def test_damaged_runs_are_named(tmp_path, name, content, complaint):
+    run = made_run(tmp_path / "run", "food-collection", "epc", ("1", "2"), matches=None)
+    (run.path / name).unlink()
+    if content is not None:
+        (run.path / name).write_text(content)
+    with pytest.raises(InputError, match=complaint):
+        write(tmp_path / "report", [Run.open(run.path)])
 
 
 def test_numbers_are_rounded_to_what_matters():

@@ -11,7 +11,7 @@ import tyro
 
 from epcx import games, presets, reproduce
 from epcx.engines.devices import use_all_cores
-from epcx.errors import MAX_SEED, InputError, whole_number
+from epcx.errors import MAX_SEED, InputError, RunError, whole_number
 from epcx.evaluation.players import SCRIPTS, Contestant
 from epcx.evaluation.tournament import Tournament, crossplay
 from epcx.interrupts import Interrupts
@@ -58,12 +58,12 @@ class Evaluate:
         training = Training.of(run)
         game = games.make(training.game, self.population or training.population[-1])
         stage = stage_of(run, str(game.population), self.stage)
-        tournament = Tournament(game, episodes, seed)
+        tournament = Tournament(game, seed)
         results = []
         for match in matches_of(run, stage, self.match):
             entrant = Entrant(str(match), run, stage, match)
             sides = {role: entrant.side(game, role) for role in game.members}
-            results.append({"match": match, "roles": tournament.play(sides)})
+            results.append({"match": match, "roles": tournament.play(sides, episodes)})
         if self.json:
             about = {
                 "run": str(self.run_folder),
@@ -114,7 +114,7 @@ class Crossplay:
         game = games.make(game_of(trainings), self.population or trainings[0].population[-1])
         with EpisodeProgress() as progress:
             watch = progress.counter(f"cross-play at {game.population}", episodes)
-            played = crossplay(Tournament(game, episodes, seed), distinct(named), watch)
+            played = crossplay(Tournament(game, seed), distinct(named), episodes, watch)
         if self.json:
             print(json.dumps(played.to_json(), indent=2))
         else:
@@ -186,8 +186,8 @@ class Report:
 def write(study: Study, folder: Path, episodes: int, title: str) -> None:
     with EpisodeProgress() as progress:
         watch = progress.counter("evaluation", episodes)
-        page, content = write_report(study, folder, episodes, title, watch)
-    print_scores(content)
+        page, findings = write_report(study, folder, episodes, title, watch)
+    print_scores(findings)
     print(f"wrote {page}; its tables and figures are beside it")
 
 
@@ -246,5 +246,9 @@ class Reproduce:
             print_tasks(tasks)
             return
         with EpisodeProgress() as progress, Interrupts() as interrupts:
-            runs = reproduce.train_all(folder / "runs", tasks, progress, interrupts)
-        write(Study(runs), folder / "report", episodes, f"epcx on {game}, preset {self.preset}")
+            runs, failures = reproduce.train_all(folder / "runs", tasks, progress, interrupts)
+        if runs:
+            title = f"epcx on {game}, preset {self.preset}"
+            write(Study(runs), folder / "report", episodes, title)
+        if failures:
+            raise RunError(f"{len(failures)} of {len(tasks)} runs failed: {'; '.join(failures)}")

@@ -1,1 +1,1 @@
-"""Playing for measurement: scripted players, and later scores and cross-play."""
+"""Playing for measurement: scripted players, cross-play, scores and statistics."""

@@ -1,24 +1,13 @@
-"""Plays trained agents, and counts what they get and do."""
+"""What agents got and did, as it is reported."""
 
 import math
-from typing import Any
 
 import numpy as np
-from jaxtyping import Array
 
-from epcx.engines.arena import Arena, Players
 from epcx.games import Game
 
 REWARDS = ("reward", "shaping")
 Summary = dict[str, dict[str, dict[str, float]]]  # role, statistic, mean and (standard) error
-
-
-def play_episodes(
-    game: Game, act: Players, agents: Any, key: Array, episodes: int
-) -> dict[str, np.ndarray]:
-    """What every agent got and did in each episode [N, episodes], and the final coverage."""
-    (played,) = Arena(game, act).play([agents], key, episodes)
-    return played
 
 
 def summarise(game: Game, played: dict[str, np.ndarray]) -> Summary:

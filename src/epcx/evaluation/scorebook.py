@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from epcx.errors import RunError, reason
+from epcx.errors import InputError, RunError, reason
 from epcx.runs.files import json_digest
 
 
@@ -17,7 +17,10 @@ class Scorebook:
         self.known: dict[str, Any] = {}
         self.begin = ""
         if path is not None and path.exists():
-            text = path.read_text(errors="replace")
+            try:
+                text = path.read_text(errors="replace")
+            except OSError as error:
+                raise InputError(f"{path} cannot be read: {reason(error)}") from None
             self.begin = "" if text.endswith("\n") else "\n"
             for line in text.splitlines():
                 try:

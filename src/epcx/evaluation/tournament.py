@@ -18,34 +18,35 @@ RULES = 1  # counts changes of what the same sides would get
 
 
 class Tournament:
-    """Plays games of as many episodes each. All of them have the same starts.
+    """Plays games; all of them have the same starts.
 
     What the book knows already is not played again.
     """
 
-    def __init__(self, game: Game, episodes: int, seed: int = 0, book: Scorebook | None = None):
-        self.game, self.episodes, self.seed = game, episodes, seed
+    def __init__(self, game: Game, seed: int = 0, book: Scorebook | None = None):
+        self.game, self.seed = game, seed
         self.book = book or Scorebook()
         self.arenas: dict[tuple[str, ...], Arena] = {}
 
-    def play(self, sides: Mapping[str, Side]) -> Summary:
+    def play(self, sides: Mapping[str, Side], episodes: int) -> Summary:
         """What each role gets and does, where `sides` says who plays it."""
         told = {
             "rules": RULES,
             "game": self.game.name,
             "population": str(self.game.population),
-            "episodes": self.episodes,
+            "episodes": episodes,
             "seed": self.seed,
             "sides": {role: [sides[role].kind, sides[role].digest] for role in self.game.members},
         }
-        return self.book.look_up(told, lambda: self._play([sides[r] for r in self.game.members]))
+        chosen = [sides[role] for role in self.game.members]
+        return self.book.look_up(told, lambda: self._play(chosen, episodes))
 
-    def _play(self, sides: list[Side]) -> Summary:
+    def _play(self, sides: list[Side], episodes: int) -> Summary:
         kinds = tuple(side.kind for side in sides)
         if kinds not in self.arenas:
             self.arenas[kinds] = Arena(self.game, together([side.act for side in sides]))
         team = tuple(side.agents for side in sides)
-        (played,) = self.arenas[kinds].play([team], jax.random.key(self.seed), self.episodes)
+        (played,) = self.arenas[kinds].play([team], jax.random.key(self.seed), episodes)
         return summarise(self.game, played)
 
 
@@ -121,6 +122,7 @@ class CrossPlay:
 def crossplay(
     tournament: Tournament,
     contestants: Sequence[Contestant],
+    episodes: int,
     watch: Callable[[int, int], None] = lambda done, total: None,
 ) -> CrossPlay:
     """Plays every pair both ways; `watch` is told how many games are done, of how many."""
@@ -131,13 +133,13 @@ def crossplay(
     for number, pairing in enumerate(pairings):
         watch(number, len(pairings))
         chosen = {role: sides[name][role] for role, name in pairing.items()}
-        meetings.append(Meeting(pairing, tournament.play(chosen)))
+        meetings.append(Meeting(pairing, tournament.play(chosen, episodes)))
     watch(len(pairings), len(pairings))
     counts = dict(zip(game.members, game.population.counts, strict=True))
     return CrossPlay(
         game.name,
         str(game.population),
-        tournament.episodes,
+        episodes,
         tuple(sides),
         counts,
         tuple(meetings),

@@ -62,7 +62,11 @@ class Lineage:
     def from_json(cls, content: Any) -> "Lineage":
         names = {field.name for field in fields(Record)}
         if not isinstance(content, list) or not all(
-            isinstance(row, dict) and row.keys() == names for row in content
+            isinstance(row, dict)
+            and row.keys() == names
+            and isinstance(row["parents"], list)
+            and isinstance(row["opponents"], list)
+            for row in content
         ):
             raise InputError("the lineage is damaged, or of another version")
         for row in content:

@@ -128,6 +128,13 @@ class Game:
             return values.mean(axis)
         return self.total(values, axis)
 
+    def per_member(self, score: float, role: str) -> float:
+        """A team's score as the mean of its members' rewards."""
+        if len(self.roles) == 1 or self.role(role).shares_reward:
+            return score
+        members = self.members[role]
+        return score / (members.stop - members.start)
+
     def total(self, values: np.ndarray, axis: int = 0) -> Any:
         """What members do, as it is reported: a team's sum; the mean without opponents."""
         return values.sum(axis) if len(self.roles) > 1 else values.mean(axis)

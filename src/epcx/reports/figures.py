@@ -43,10 +43,13 @@ LABELS = {
     "scripted": "scripted",
     "random": "random",
 }
+Line = tuple[np.ndarray, np.ndarray]  # episodes and values
+
 WIDTH, HEIGHT = 4.4, 2.9  # inches: readable on a phone, too
 SIGNATURE_HEIGHT = 0.16
 STYLE: Any = {
     "font.size": 9.0,
+    "text.parse_math": False,  # what configs say is text
     "svg.fonttype": "none",
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -77,13 +80,14 @@ STYLE: Any = {
 
 def label(method: str) -> str:
     """As the paper writes it, with the settings of a variant as they are."""
-    base, space, told = method.partition(" ")
-    return LABELS.get(base, base) + space + told
+    name, space, told = method.partition(" ")
+    return LABELS.get(name, name) + space + told
 
 
-def colour(method: str) -> str:
-    """Variants have colours by their names, which stay the same from chart to chart."""
-    return COLOURS.get(method) or OTHER_COLOURS[sum(method.encode()) % len(OTHER_COLOURS)]
+def palette(methods: Sequence[str]) -> dict[str, str]:
+    """A colour for each method: those of the paper and scripts have their own."""
+    others = [method for method in methods if method not in COLOURS]
+    return COLOURS | dict(zip(others, itertools.cycle(OTHER_COLOURS), strict=False))
 
 
 @dataclass
@@ -104,9 +108,9 @@ class Chart:
         figure, found = self.figure, {}
         share = SIGNATURE_HEIGHT / figure.get_figheight()
         figure.set_layout_engine("constrained", rect=(0, share, 1, 1 - share))
-        figure.text(0.99, share / 6, self.signature, ha="right", fontsize=5.5, color=MUTED)
         # The salt keeps the names inside one picture from meeting another's on the same page.
         with mpl.rc_context(STYLE), mpl.rc_context({"svg.hashsalt": self.name}):
+            figure.text(0.99, share / 6, self.signature, ha="right", fontsize=5.5, color=MUTED)
             for kind, metadata in (("svg", {"Date": None}), ("png", {})):
                 file = io.BytesIO()
                 figure.savefig(file, format=kind, dpi=160, metadata=metadata)
@@ -132,9 +136,11 @@ def axes(title: str, height: float = HEIGHT, width: float = WIDTH) -> Iterator[t
         yield figure, one
 
 
-def legend(figure: Figure, methods: Sequence[str], *more: Line2D) -> None:
+def legend(
+    figure: Figure, methods: Sequence[str], colours: Mapping[str, str], *more: Line2D
+) -> None:
     handles = [
-        Line2D([], [], color=colour(m), lw=0, marker="s", ms=7, label=label(m)) for m in methods
+        Line2D([], [], color=colours[m], lw=0, marker="s", ms=7, label=label(m)) for m in methods
     ]
     figure.legend(
         handles=[*handles, *more],
@@ -152,8 +158,9 @@ def bars(
     title: str,
     unit: str,
     groups: Mapping[str, Mapping[str, Cell]],
+    colours: Mapping[str, str],
     published: Mapping[str, Mapping[str, float]],
-    caption: str,
+    caption: str = "",
 ) -> Chart:
     """For each population the methods side by side; diamonds are the paper's numbers."""
     methods = list(dict.fromkeys(method for cells in groups.values() for method in cells))
@@ -165,7 +172,7 @@ def bars(
                     continue
                 x = group + (number - (len(methods) - 1) / 2) * width
                 cell = cells[method]
-                ax.bar(x, cell.mean, 0.88 * width, color=colour(method))
+                ax.bar(x, cell.mean, 0.88 * width, color=colours[method])
                 if cell.interval:
                     ax.plot([x, x], cell.interval, color=INK, lw=1.1, solid_capstyle="butt")
                 said = published.get(population, {}).get(method)
@@ -178,7 +185,7 @@ def bars(
         more = []
         if any(population in published for population in groups):
             more = [Line2D([], [], lw=0, marker="D", ms=4, mfc=FIELD, mec=INK, label="the paper")]
-        legend(figure, methods, *more)
+        legend(figure, methods, colours, *more)
         return Chart(name, caption, figure)
 
 
@@ -186,14 +193,15 @@ def curves(
     name: str,
     title: str,
     unit: str,
-    lines: Mapping[str, Sequence[tuple[np.ndarray, np.ndarray]]],
-    caption: str,
+    lines: Mapping[str, Sequence[Line]],
+    colours: Mapping[str, str],
+    caption: str = "",
     band: bool = False,
 ) -> Chart:
     """For each method the (episodes, values) of its trials; the mean, and trials or a band."""
     with axes(title) as (figure, ax):
         for method, trials in lines.items():
-            tone = colour(method)
+            tone = colours[method]
             shared = trials[0][0]
             same = all(len(x) == len(shared) and (x == shared).all() for x, _ in trials)
             if same and len(trials) > 1:
@@ -216,7 +224,7 @@ def curves(
         ax.set_xlim(left=0)
         ax.xaxis.set_major_locator(MaxNLocator(5))
         ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: in_thousands(x)))
-        legend(figure, list(lines))
+        legend(figure, list(lines), colours)
         return Chart(name, caption, figure)
 
 
@@ -247,7 +255,8 @@ def heat_map(
                 # Not INK: cells have the same colours in every theme.
                 tone = "#fffdfb" if dark else "#2b2018"
                 ax.text(j, i, short(mean[i, j]), ha="center", va="center", color=tone, fontsize=8.5)
-        ax.set_xticks(range(len(columns)), [label(c) for c in columns], rotation=20, ha="right")
+        names = [label(column) for column in columns]
+        ax.set_xticks(range(len(columns)), names, rotation=35, ha="right", rotation_mode="anchor")
         ax.set_yticks(range(len(rows)), [label(r) for r in rows])
         ax.set_ylabel(axis_names[0])
         ax.set_xlabel(axis_names[1])
@@ -266,15 +275,16 @@ def profiles(
     title: str,
     thresholds: np.ndarray,
     shares: Mapping[str, np.ndarray],
+    colours: Mapping[str, str],
     caption: str,
 ) -> Chart:
     with axes(title) as (figure, ax):
         for method, share in shares.items():
-            ax.step(thresholds, share, where="post", color=colour(method), lw=1.8)
+            ax.step(thresholds, share, where="post", color=colours[method], lw=1.8)
         ax.set_xlabel("normalised score τ")
         ax.set_ylabel("share of trainings above τ")
         ax.set_ylim(-0.02, 1.02)
-        legend(figure, list(shares))
+        legend(figure, list(shares), colours)
         return Chart(name, caption, figure)
 
 
@@ -283,6 +293,7 @@ def intervals(
     title: str,
     unit: str,
     rows: Mapping[str, tuple[float, tuple[float, float]]],
+    colours: Mapping[str, str],
     caption: str,
 ) -> Chart:
     """A dot and an interval per method."""
@@ -292,8 +303,8 @@ def intervals(
         upwards = list(reversed(list(rows)))
         for y, method in enumerate(upwards):
             value, ends = rows[method]
-            ax.plot(ends, [y, y], color=colour(method), lw=6, alpha=0.45, solid_capstyle="butt")
-            ax.plot(value, y, "|", color=colour(method), ms=14, mew=2.5)
+            ax.plot(ends, [y, y], color=colours[method], lw=6, alpha=0.45, solid_capstyle="butt")
+            ax.plot(value, y, "|", color=colours[method], ms=14, mew=2.5)
         ax.set_yticks(range(len(rows)), [label(m) for m in upwards])
         ax.set_ylim(-0.6, len(rows) - 0.4)
         ax.set_xlabel(unit)

@@ -5,8 +5,8 @@ import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from epcx.reports.content import Pair, Section
 from epcx.reports.figures import Chart
+from epcx.reports.findings import Pair, Section
 from epcx.reports.grids import Entry, Grid
 from epcx.reports.replay import asset, embed_json, player_assets, to_payload
 

@@ -12,8 +12,9 @@ from epcx.errors import InputError, RunError, reason
 from epcx.evaluation.players import Contestant
 from epcx.evaluation.results import Result
 from epcx.evaluation.scorebook import Scorebook
-from epcx.reports.content import Content, Pair, Section
+from epcx.reports import content
 from epcx.reports.figures import label
+from epcx.reports.findings import Findings, Pair, Section
 from epcx.reports.grids import Grid
 from epcx.reports.page import to_html
 from epcx.reports.recording import record
@@ -27,10 +28,14 @@ BOOK = "games.jsonl"
 
 
 def make_folder(folder: Path) -> None:
+    """A new folder, or that of an earlier report: others have files of their own."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        taken = any(folder.iterdir()) and not (folder / BOOK).exists()
     except OSError as error:
         raise InputError(f"report folder {folder} cannot be made: {reason(error)}") from None
+    if taken:
+        raise InputError(f"folder {folder} has other files than a report: choose another --out")
 
 
 def write_report(
@@ -39,22 +44,23 @@ def write_report(
     episodes: int,
     title: str,
     watch: Callable[[int, int], None] = lambda done, total: None,
-) -> tuple[Path, Content]:
-    """Plays the games of a study and writes what came of them; the page, and what is on it.
+) -> tuple[Path, Findings]:
+    """Plays the games of a study and writes what came of them; the page, and what it tells.
 
     Games that an earlier report in the same folder has played are not played again.
     """
     make_folder(folder)
     results = study.play(episodes, Scorebook(folder / BOOK), watch)
-    content = Content(study, results, episodes)
-    sections = content.sections(episodes_to_watch(study))
-    page = to_html(title, content.headline(), content.how_sure(), facts(study), sections)
+    findings = Findings(study, results, episodes)
+    sections = content.sections(findings, episodes_to_watch(study))
+    lead = content.headline(findings), content.how_sure(findings)
+    page = to_html(title, *lead, facts(study), sections)
     try:
         write_files(folder, sections, results, study.signature())
         write_bytes(folder / PAGE, page.encode())
     except OSError as error:
         raise RunError(f"the report in {folder} cannot be written: {reason(error)}") from None
-    return folder / PAGE, content
+    return folder / PAGE, findings
 
 
 def facts(study: Study) -> list[str]:

@@ -10,7 +10,10 @@ from rich.table import Table
 from epcx.engines.devices import in_words
 from epcx.evaluation.tournament import CrossPlay
 from epcx.games import Game
-from epcx.reports.content import Content
+from epcx.reports.content import headline, how_sure
+from epcx.reports.findings import Findings
+from epcx.reports.grids import Entry
+from epcx.reports.scores import score_grids, scoring
 from epcx.reproduce import Task
 from epcx.runs.run import Run
 from epcx.training import PlannedStage, Training, describe_plan, plan
@@ -91,9 +94,9 @@ def print_crossplay(game: Game, played: CrossPlay, per_agent: bool) -> None:
         style="bold",
     )
     columns = ["alone"] if played.alone else [f"against {name}" for name in played.names]
-    for role, count in played.counts.items():
+    for role in played.counts:
         mean, error = played.matrix(role)
-        size = count if per_agent and not played.alone else 1
+        size = 1 / game.per_member(1.0, role) if per_agent else 1
         table = Table(box=None, padding=(0, 2), header_style="")
         table.add_column(f"[{game.role(role).colour}]●[/] {role} by")
         for column in columns:
@@ -104,22 +107,28 @@ def print_crossplay(game: Game, played: CrossPlay, per_agent: bool) -> None:
         console.print(table)
 
 
-def print_scores(content: Content) -> None:
+def print_scores(findings: Findings) -> None:
     """The scores of a report, for a terminal."""
     console = Console(highlight=False)
-    section = content.scores()
-    console.print(f"\n[bold]{escape(content.headline())}[/bold]")
-    for line in (*section.text, content.how_sure()):
+    console.print(f"\n[bold]{escape(headline(findings))}[/bold]")
+    for line in (scoring(findings), how_sure(findings)):
         console.print(line, markup=False)
-    for grid in section.grids:
+    for grid in score_grids(findings):
         console.print(f"\n{grid.caption}", markup=False, style="bold")
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="")
-        for place, heading in enumerate(grid.header):
-            table.add_column(escape(heading), justify="left" if place < grid.words else "right")
-        for row in grid.rows:
-            cells = (x if isinstance(x, str) else "\n".join((x.text, *x.notes)) for x in row)
-            table.add_row(*(escape(cell) for cell in cells))
+        # Methods are rows here, and populations columns: that fits a narrow terminal.
+        headings, *rows = zip(grid.header, *grid.rows, strict=True)
+        for heading in headings:
+            table.add_column(escape(str(heading)), justify="right" if table.columns else "left")
+        for row in rows:
+            table.add_row(*(escape(x if isinstance(x, str) else in_lines(x)) for x in row))
         console.print(table)
+
+
+def in_lines(entry: Entry) -> str:
+    """The number and how sure it is, and below what others found."""
+    sure, *others = (*entry.notes, "")
+    return "\n".join(filter(None, (f"{entry.text} {sure}", *others)))
 
 
 def print_tasks(tasks: list[Task]) -> None:

@@ -69,13 +69,13 @@ class Run:
             raise InputError(f"{path} is not a run: it has no {CONFIG}")
         if not isinstance(config, dict):
             raise InputError(f"{path / CONFIG} is damaged: it holds no settings")
-        made = config.get(MADE_WITH)
-        version = made.get("epcx") if isinstance(made, dict) else None
+        run = cls(path, config)
+        version = run.made_with.get("epcx")
         if isinstance(version, str) and numbers(version) > numbers(__version__):
             raise InputError(
                 f"{path} was written by epcx {version}, newer than this {__version__}: upgrade epcx"
             )
-        return cls(path, config)
+        return run
 
     def hold(self) -> None:
         """Keeps other processes from training in this folder, until this one ends."""
@@ -93,6 +93,17 @@ class Run:
     def release(self) -> None:
         if self.lock:
             self.lock.close()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What was asked for."""
+        return {name: value for name, value in self.config.items() if name != MADE_WITH}
+
+    @property
+    def made_with(self) -> dict[str, Any]:
+        """Versions, machine and commit, as far as they are known."""
+        found = self.config.get(MADE_WITH)
+        return found if isinstance(found, dict) else {}
 
     def setting(self, name: str) -> Any:
         if name not in self.config:
@@ -132,8 +143,16 @@ class Run:
                     self.boards[name].add_scalar(metric, value, row["episodes"])
 
     def metrics(self) -> list[dict[str, Any]]:
-        with open(self.path / METRICS) as file:
-            return [json.loads(line) for line in file]
+        path = self.path / METRICS
+        try:
+            rows = [json.loads(line) for line in path.read_text().splitlines()]
+        except OSError as error:
+            raise InputError(f"{path} cannot be read: {reason(error)}") from None
+        except ValueError:
+            rows = [None]
+        if not all(isinstance(row, dict) and "episodes" in row for row in rows):
+            raise InputError(f"{path} is damaged: it has lines that are no metrics")
+        return rows
 
     def metrics_size(self) -> int:
         path = self.path / METRICS
@@ -153,7 +172,8 @@ class Run:
     @property
     def result(self) -> dict[str, Any]:
         """How it ended; empty if it has not."""
-        return read_json(self.path, RESULT) or {}
+        found = read_json(self.path, RESULT)
+        return found if isinstance(found, dict) else {}
 
     # Agents
 
@@ -207,8 +227,7 @@ class Run:
 
     def digests(self) -> dict[str, str]:
         """Checksums of what a training decides: not of times, places and versions."""
-        asked = {name: value for name, value in self.config.items() if name != MADE_WITH}
-        known = {CONFIG: asked, LINEAGE: read_json(self.path, LINEAGE)}
+        known = {CONFIG: self.settings, LINEAGE: read_json(self.path, LINEAGE)}
         found = {name: json_digest(content) for name, content in known.items()}
         for path in sorted((self.path / AGENTS).rglob("*.safetensors")):
             found[path.relative_to(self.path).as_posix()] = digest(path)
