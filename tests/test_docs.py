@@ -21,7 +21,7 @@ EXAMPLES = [
 def folder(tmp_path_factory):
     """Where examples run: with the run that some of them load."""
     folder = tmp_path_factory.mktemp("examples")
-    made_run(folder / "runs" / "team", "grassland", "epc", ("1-1", "2-1"), matches=None)
+    made_run(folder / "runs" / "flock", "grassland", "epc", ("1-1", "2-1"), matches=None)
     return folder
 
 

@@ -107,6 +107,8 @@ def test_the_plan_can_be_seen_first(capsys, tmp_path):
     shown = capsys.readouterr().out
     assert "att-maddpg-24-seed0" in shown
     assert "330,000" in shown  # three times 110,000 episodes
+    main(["reproduce", "food-collection", "--dry-run", "--json", "--out", str(out)])
+    assert json.loads(capsys.readouterr().out)["maddpg-24-seed0"]["episodes"] == 110_000
     assert not out.exists()
 
 

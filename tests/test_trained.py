@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import jax
 import numpy as np
@@ -47,6 +48,10 @@ def test_a_role_or_population_that_is_not_there_is_named(folder):
         team.role("cow")
     with pytest.raises(epcx.InputError, match="another architecture or population"):
         epcx.load(folder / "mlp", "4-2")
+    shutil.copytree(folder / "mlp", folder / "torn")
+    (folder / "torn" / "agents" / "2-1" / "0" / "wolf.safetensors").unlink()
+    with pytest.raises(epcx.InputError, match="torn has no agents of wolf at 2-1, match 0"):
+        epcx.load(folder / "torn")
     with pytest.raises(epcx.InputError, match="episodes 0 is not a whole number"):
         team.play(episodes=0)
 

@@ -79,6 +79,8 @@ class Entrant:
         (match,) = matches_of(self.run, stage, self.match)
         like = jax.eval_shape(learner.init, jax.random.key(0))
         path = self.run.weights(stage, match, game.role(role).name)
+        if not path.exists():
+            raise InputError(f"{self.run.path} has no agents of {role} at {stage}, match {match}")
         agents = load_weights(path, like, about(learner, role))
         return side_of(learner, role, learner.policies(agents), path)
 

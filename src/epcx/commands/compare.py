@@ -176,17 +176,24 @@ class Report:
     title: str | None = None
     """A heading for the page."""
 
+    json: bool = False
+    """Print the results of all games as JSON."""
+
     def run(self) -> None:
         use_all_cores()
         whole_number("episodes", self.episodes, 1, MAX_EPISODES)
         study = Study([Run.open(folder) for folder in self.run_folders])
-        write(study, self.out, self.episodes, self.title or f"epcx on {study.name}")
+        title = self.title or f"epcx on {study.name}"
+        write(study, self.out, self.episodes, title, self.json)
 
 
-def write(study: Study, folder: Path, episodes: int, title: str) -> None:
+def write(study: Study, folder: Path, episodes: int, title: str, as_json: bool) -> None:
     with EpisodeProgress() as progress:
         watch = progress.counter("evaluation", episodes)
         page, findings = write_report(study, folder, episodes, title, watch)
+    if as_json:
+        print(json.dumps([result.to_json() for result in findings.results], indent=1))
+        return
     print_scores(findings)
     print(f"wrote {page}; its tables and figures are beside it")
 
@@ -227,6 +234,9 @@ class Reproduce:
     dry_run: bool = False
     """Print the plan, and do nothing."""
 
+    json: bool = False
+    """Print the plan, or the results of all games, as JSON."""
+
     def run(self) -> None:
         use_all_cores()
         game = games.make(self.game).name
@@ -243,12 +253,12 @@ class Reproduce:
             self.budget,
         )
         if self.dry_run:
-            print_tasks(tasks)
+            print_tasks(tasks, self.json)
             return
         with EpisodeProgress() as progress, Interrupts() as interrupts:
             runs, failures = reproduce.train_all(folder / "runs", tasks, progress, interrupts)
         if runs:
             title = f"epcx on {game}, preset {self.preset}"
-            write(Study(runs), folder / "report", episodes, title)
+            write(Study(runs), folder / "report", episodes, title, self.json)
         if failures:
             raise RunError(f"{len(failures)} of {len(tasks)} runs failed: {'; '.join(failures)}")

@@ -131,8 +131,11 @@ def in_lines(entry: Entry) -> str:
     return "\n".join(filter(None, (f"{entry.text} {sure}", *others)))
 
 
-def print_tasks(tasks: list[Task]) -> None:
+def print_tasks(tasks: list[Task], as_json: bool) -> None:
     """The runs of an experiment."""
+    if as_json:
+        print(json.dumps({task.name: task.training.config() for task in tasks}, indent=2))
+        return
     table = Table(box=None, padding=(0, 2), header_style="")
     for heading in ("run", "agents"):
         table.add_column(heading, no_wrap=True)
