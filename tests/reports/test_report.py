@@ -14,8 +14,11 @@ from epcx.errors import InputError
 from epcx.evaluation.tournament import Tournament
 from epcx.reports import paper, report
 from epcx.reports.certainty import certainty
-from epcx.reports.content import headline
+from epcx.reports.content import headline, how_sure
 from epcx.reports.figures import palette, short
+from epcx.reports.findings import Findings
+from epcx.reports.learning import learning_curves, second_stage
+from epcx.reports.scores import generalisation, scores
 from epcx.runs.run import Run
 from epcx.study import Study
 from tests.made import made_run
@@ -37,11 +40,25 @@ def play(self, sides, episodes):
     return found
 
 
+def find(runs):
+    """The findings of a report, without drawing it."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Tournament, "play", play)
+        study = Study(runs)
+        return Findings(study, study.play(500), 500)
+
+
 def write(folder, runs, **options):
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Tournament, "play", play)
         patched.setattr(report, "record", lambda *_: make_replay((3, 2), steps=6))
-        return report.write_report(Study(runs), folder, 500, **{"title": "A title", **options})
+        return report.write_report(Study(runs), folder, 500, **{"title": "A title", **options})[0]
+
+
+def rows(section, name):
+    """Of one of its tables, as a file has them."""
+    (grid,) = (grid for grid in section.grids if grid.name == name)
+    return grid.file
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +78,7 @@ def runs(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def page(runs, tmp_path_factory):
-    return write(tmp_path_factory.mktemp("report"), runs)[0]
+    return write(tmp_path_factory.mktemp("report"), runs)
 
 
 def table(page, name):
@@ -76,13 +93,12 @@ def test_it_says_who_is_best_and_how_sure_it_is(page):
     assert "<script" not in re.sub(r"<script[ >]", "", text, count=2)  # the data, and the players
 
 
-def test_with_one_training_there_is_no_interval_over_seeds(runs, tmp_path):
-    first, findings = write(tmp_path / "report", [runs[0]])
-    text = first.read_text()
-    assert "There is one training of each method" in text
-    assert "[" not in re.sub(r"<(script|style).*?</\1>|<[^>]*>", "", text, flags=re.DOTALL)
-    assert "95%" not in text
-    assert {row["low"] for row in table(first, "scores-sheep")} == {""}
+def test_with_one_training_there_is_no_interval_over_seeds(runs):
+    findings = find([runs[0]])
+    assert how_sure(findings).startswith("There is one training of each method")
+    assert {row["low"] for row in rows(scores(findings), "scores-sheep")} == {None}
+    notes = [cell.notes for row in scores(findings).grids[0].rows for cell in row[1:]]
+    assert not any("[" in note for some in notes for note in some)
     assert certainty(findings) is None
 
 
@@ -137,6 +153,11 @@ def test_every_chart_is_a_picture_in_two_formats(page):
             assert len(picture.convert("RGB").getcolors(1 << 20)) > 5
 
 
+def test_replays_are_files_too(page):
+    names = {path.name for path in (page.parent / "replays").iterdir()}
+    assert names == {"Sheep-and-wolves.json", "Sheep-and-wolves.png"}  # all have one title here
+
+
 def test_the_page_in_a_browser(page, open_page):
     shown = open_page(page, viewport={"width": 1280, "height": 900})
     sections = shown.locator("nav a").all()
@@ -189,44 +210,49 @@ def test_charts_follow_the_theme_and_print_on_white(page, open_page):
     assert brightness(colours(dark_page)[0]) == 3 * 255
     assert brightness(colours(dark_page)[1]) < 300
     expect(dark_page.locator("nav")).to_be_hidden()
+    strip = dark_page.locator(".pair .strip").first
+    expect(strip).to_be_visible()  # pictures instead of players
+    assert strip.evaluate("x => x.naturalWidth") > 500
+    expect(dark_page.locator(".pair .player").first).to_be_hidden()
 
 
-def test_only_what_was_contested_counts(runs, tmp_path):
+def test_only_what_was_contested_counts(runs):
     """MADDPG has no agents of 3-2; alone there, EPC wins nothing."""
-    _, findings = write(tmp_path / "a", [*runs[:2], runs[3]])
+    findings = find([*runs[:2], runs[3]])
     assert headline(findings) == "EPC has the highest reward in 2 of 2 comparisons"
-    _, alone = write(tmp_path / "b", runs[2:])
+    alone = find(runs[2:])
     assert headline(alone) == "MADDPG on grassland"
-    assert not (tmp_path / "b" / "figures" / "normalised-sheep.svg").exists()
+    assert {chart.name for chart in scores(alone).charts} == {"scores-sheep", "scores-wolf"}
 
 
-def test_the_papers_numbers_stand_below_the_same_measure_only(runs, tmp_path):
+def test_the_papers_numbers_stand_below_the_same_measure_only(runs):
     """Without EPC, scores are against scripted players, and the paper has none of these."""
-    first, _ = write(tmp_path / "report", runs[2:])
-    assert {row["paper"] for row in table(first, "scores-sheep")} == {""}
-    text = first.read_text()
-    assert "against scripted players of the same population" in text
-    assert "paper -4.00" not in text
+    section = scores(find(runs[2:]))
+    assert {row["paper"] for row in rows(section, "scores-sheep")} == {None}
+    assert "against scripted players of the same population" in section.text[0]
+    mixed = scores(find([runs[3], *runs[:2]]))
+    assert "against the agents of EPC" in mixed.text[0]
 
 
 def test_curves_follow_one_training_each(runs, tmp_path):
     """Also if trainings were kept at different moments."""
     other = made_run(tmp_path / "c", "grassland", "epc", ("3-2", "6-4"), 2, None, snapshots=3)
-    first, _ = write(tmp_path / "report", [runs[0], other])
-    rows = [r for r in table(first, "second-stage") if r["role"] == "sheep"]
+    found = rows(second_stage(find([runs[0], other])), "second-stage")
     moments = {
-        trial: [row["episodes"] for row in rows if row["trial"] == trial] for trial in ("0", "1")
+        trial: [r["episodes"] for r in found if (r["role"], r["trial"]) == ("sheep", trial)]
+        for trial in (0, 1)
     }
-    assert moments == {"0": ["50", "60"], "1": ["50", "60", "70"]}
+    assert moments == {0: [50, 60], 1: [50, 60, 70]}
 
 
 def test_twice_as_many_is_scored_where_two_methods_can(runs, tmp_path):
     vanilla = made_run(tmp_path / "v", "grassland", "vanilla-pc", ("3-2", "6-4"), 0, None)
-    first, _ = write(tmp_path / "report", [runs[0], runs[3], vanilla])
-    assert (first.parent / "figures" / "generalisation-sheep.png").exists()
-    methods = {row["method"] for row in table(first, "generalisation-wolf")}
-    assert methods == {"epc", "vanilla-pc", "scripted", "random"}
-    assert {row["population"] for row in table(first, "generalisation-wolf")} == {"12-8"}
+    section = generalisation(find([runs[0], runs[3], vanilla]))
+    found = rows(section, "generalisation-wolf")
+    assert {row["method"] for row in found} == {"epc", "vanilla-pc", "scripted", "random"}
+    assert {row["population"] for row in found} == {"12-8"}
+    assert len(section.charts) == 2
+    assert not generalisation(find([runs[0]])).charts  # nobody to be compared with
 
 
 def test_variants_have_colours_of_their_own():
@@ -239,11 +265,11 @@ def test_what_configs_and_names_say_is_never_part_of_the_page(tmp_path, open_pag
     made_with = {"device": EVIL, "commit": EVIL, "epcx": "0.0.1", "date": EVIL}
     run.write("config.json", {**run.config, "made_with": made_with})
     run.write("result.json", {"ended": "finished"})
-    written, _ = write(tmp_path / "report", [Run.open(run.path)], title=EVIL)
+    written = write(tmp_path / "report", [Run.open(run.path)], title=EVIL)
     shown = open_page(written)
     assert shown.title() == EVIL
     expect(shown.locator("#runs td", has_text="owned")).to_have_count(2)
-    assert shown.locator("img").count() == 0
+    assert shown.locator("img[onerror], img[src=x]").count() == 0
     expect(shown.locator("figcaption", has_text="a&b<i>")).to_have_count(1)
 
 
@@ -279,7 +305,7 @@ def test_damaged_runs_are_named(tmp_path, name, content, complaint):
     if content is not None:
         (run.path / name).write_text(content)
     with pytest.raises(InputError, match=complaint):
-        write(tmp_path / "report", [Run.open(run.path)])
+        learning_curves(find([Run.open(run.path)]))
 
 
 def test_numbers_are_rounded_to_what_matters():

@@ -1,10 +1,12 @@
 """The report as one self-contained page."""
 
+import base64
 import html
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 
+from epcx.reports.drawing import to_png
 from epcx.reports.figures import Chart
 from epcx.reports.findings import Pair, Section
 from epcx.reports.grids import Entry, Grid
@@ -82,5 +84,11 @@ def row_html(row: Iterable[str | Entry], cell: Callable[..., str]) -> str:
 
 
 def pair_html(pair: Pair) -> str:
+    """Two players; on paper, and without scripts, a strip of pictures each."""
     players = '<div class="player"></div>' * len(pair.replays)
-    return f'<div class="pair"><h3>{html.escape(pair.title)}</h3>{players}</div>'
+    strips = "".join(
+        f'<img class="strip" alt="{html.escape(replay.title)}" '
+        f'src="data:image/png;base64,{base64.b64encode(to_png(replay)).decode()}">'
+        for replay in pair.replays
+    )
+    return f'<div class="pair"><h3>{html.escape(pair.title)}</h3>{players}{strips}</div>'

@@ -22,15 +22,4 @@
     }
   }, { rootMargin: "120px" });
   for (const place of places) watcher.observe(place);
-
-  // Paper shows how the episodes ended.
-  addEventListener("beforeprint", () => {
-    for (const place of places) {
-      fill(place);
-      for (const player of place.players) {
-        player.pause();
-        player.seek(Infinity);
-      }
-    }
-  });
 }

@@ -12,9 +12,9 @@ from epcx.errors import InputError, RunError, reason
 from epcx.evaluation.players import Contestant
 from epcx.evaluation.results import Result
 from epcx.evaluation.scorebook import Scorebook
-from epcx.reports import content
+from epcx.reports import content, replay
 from epcx.reports.figures import label
-from epcx.reports.findings import Findings, Pair, Section
+from epcx.reports.findings import Findings, Pair, Section, slug
 from epcx.reports.grids import Grid
 from epcx.reports.page import to_html
 from epcx.reports.recording import record
@@ -82,7 +82,7 @@ def write_files(
     results: Sequence[Result],
     signature: dict[str, str],
 ) -> None:
-    for name in ("tables", "figures"):
+    for name in ("tables", "figures", "replays"):
         (folder / name).mkdir(exist_ok=True)
         for old in (folder / name).glob("*.*"):
             old.unlink()  # of an earlier report, that may have had others
@@ -92,6 +92,9 @@ def write_files(
         for chart in section.charts:
             for kind, picture in chart.drawn.items():
                 write_bytes(folder / "figures" / f"{chart.name}.{kind}", picture)
+        for episode in (episode for pair in section.pairs for episode in pair.replays):
+            for kind in (".json", ".png"):
+                replay.write(episode, folder / "replays" / f"{slug(episode.title)}{kind}")
     rows = [result.to_json() for result in results]
     write_bytes(folder / "results.json", (json.dumps(rows, indent=1) + "\n").encode())
 
