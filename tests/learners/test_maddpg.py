@@ -232,7 +232,6 @@ def test_gumbel_softmax_samples_the_softmax():
     [
         ("mlp", "grassland"),
         ("mean-field", "adversarial-battle"),
-        ("mean-field", "food-collection"),
         ("attention", "predator-prey"),
     ],
 )

@@ -64,8 +64,8 @@ class Lineage:
         if not isinstance(content, list) or not all(
             isinstance(row, dict)
             and row.keys() == names
-            and isinstance(row["parents"], list)
-            and isinstance(row["opponents"], list)
+            and isinstance(row["parents"], list | tuple)
+            and isinstance(row["opponents"], list | tuple)
             for row in content
         ):
             raise InputError("the lineage is damaged, or of another version")
