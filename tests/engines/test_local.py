@@ -75,7 +75,8 @@ def test_two_chunks_are_one(alone):
 
 
 @pytest.mark.parametrize(
-    ("saved", "restored", "matches"), [(2, 1, 3), (2, 2, 1), (2, 1, 1)]
+    ("saved", "restored", "matches"),
+    [(2, 1, 3), pytest.param(2, 2, 1, marks=pytest.mark.slow), (2, 1, 1)],
 )
 def test_a_snapshot_goes_on_as_if_nothing_had_happened(saved, restored, matches, monkeypatch):
     """Also on other devices, to rounding, as long as a match has as many parts."""

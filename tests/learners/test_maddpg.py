@@ -232,7 +232,7 @@ def test_gumbel_softmax_samples_the_softmax():
     [
         ("mlp", "grassland"),
         ("mean-field", "adversarial-battle"),
-        ("attention", "predator-prey"),
+        pytest.param("attention", "predator-prey", marks=pytest.mark.slow),
     ],
 )
 def test_every_architecture_trains_in_every_kind_of_game(architecture, name):
