@@ -1,6 +1,7 @@
 """The report: what it says, the files beside it, and the page in a real browser."""
 
 import csv
+import dataclasses
 import json
 import re
 
@@ -151,6 +152,29 @@ def test_every_chart_is_a_picture_in_two_formats(page):
     for path in (page.parent / "figures").glob("*.png"):
         with Image.open(path) as picture:
             assert len(picture.convert("RGB").getcolors(1 << 20)) > 5
+
+
+def test_everybody_plays_beside_or_against_the_yardstick(runs, tmp_path, monkeypatch):
+    def record(game, sides, key, title):
+        kinds = [side.kind for side in sides.values()]
+        return dataclasses.replace(make_replay((3, 2), steps=2), title=f"{title}: {kinds}")
+
+    monkeypatch.setattr(report, "record", record)
+    (pair,) = report.episodes_to_watch(Study(runs))
+    assert pair.title == "EPC against MADDPG"
+    assert [replay.title for replay in pair.replays] == [
+        "EPC sheep, MADDPG wolf: ['AttentionPolicy', 'FlatPolicy']",
+        "MADDPG sheep, EPC wolf: ['FlatPolicy', 'AttentionPolicy']",
+    ]
+    (alone,) = report.episodes_to_watch(Study(runs[:1]))
+    assert alone.title == "EPC"
+    food = made_run(tmp_path / "food", "food-collection", "epc", ("1", "2"), matches=None)
+    flat = made_run(tmp_path / "flat", "food-collection", "maddpg", ("2",))
+    (beside,) = report.episodes_to_watch(Study([food, flat]))
+    assert [replay.title for replay in beside.replays] == [
+        "EPC, 2 agents: ['AttentionPolicy']",
+        "MADDPG, 2 agents: ['FlatPolicy']",
+    ]
 
 
 def test_replays_are_files_too(page):

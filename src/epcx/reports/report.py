@@ -9,7 +9,6 @@ from pathlib import Path
 import jax
 
 from epcx.errors import InputError, RunError, reason
-from epcx.evaluation.players import Contestant
 from epcx.evaluation.results import Result
 from epcx.evaluation.scorebook import Scorebook
 from epcx.reports import content, replay
@@ -112,36 +111,32 @@ def to_csv(grid: Grid, signature: dict[str, str]) -> str:
 
 
 def episodes_to_watch(study: Study) -> list[Pair]:
-    """At the largest population the yardstick beside, or against, every other method."""
+    """At the largest population the yardstick beside, or against, every other method.
+
+    A method alone plays by itself.
+    """
     population = study.populations[-1]
     game, everybody = study.at(population), study.everybody(population)
-    best = study.yardstick(population)
+    methods, best = list(study.trials[population]), study.yardstick(population)
     first, *others = game.members
-    pairs = []
+    known: dict[str, Replay] = {}
 
-    def episode(sides: dict[str, tuple[str, Contestant]], title: str) -> Replay:
-        chosen = {role: who.side(game, role) for role, (_, who) in sides.items()}
-        return record(game, chosen, jax.random.key(0), title)
+    def episode(one: str, other: str) -> Replay:
+        """`one` plays the first role, `other` all others."""
+        title = f"{label(one)}, {population} agents"
+        if others:
+            title = f"{label(one)} {first}, {label(other)} {' and '.join(others)}"
+        if title not in known:
+            sides = {first: one} | dict.fromkeys(others, other)
+            chosen = {role: everybody[who][0].side(game, role) for role, who in sides.items()}
+            known[title] = record(game, chosen, jax.random.key(0), title)
+        return known[title]
 
-    for method in study.trials[population]:
-        if method == best:
-            continue
-        ours, theirs = (best, everybody[best][0]), (method, everybody[method][0])
-        if not others:
-            shown = [
-                episode({first: side}, f"{label(side[0])}, {population} agents")
-                for side in (ours, theirs)
-            ]
-            title = f"{label(best)} beside {label(method)}"
-        else:
-            rest = " and ".join(others)
-            shown = [
-                episode(
-                    {first: one} | dict.fromkeys(others, other),
-                    f"{label(one[0])} {first}, {label(other[0])} {rest}",
-                )
-                for one, other in ((ours, theirs), (theirs, ours))
-            ]
-            title = f"{label(best)} against {label(method)}"
-        pairs.append(Pair(title, tuple(shown)))
-    return pairs
+    if len(methods) == 1:
+        return [Pair(label(methods[0]), (episode(methods[0], methods[0]),))]
+    joined = "against" if others else "beside"
+    rivals = [method for method in methods if method != best]
+    return [
+        Pair(f"{label(best)} {joined} {label(rival)}", (episode(best, rival), episode(rival, best)))
+        for rival in rivals
+    ]
