@@ -12,7 +12,7 @@ os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
 # Most tests run a program once or twice: compiling it fast matters more than running it fast.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1")
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 from jaxtyping import install_import_hook  # noqa: E402
 

@@ -11,6 +11,10 @@ def test_the_interquartile_mean_leaves_out_both_ends():
     scores = np.array([[-100.0, 2.0], [3.0, 4.0], [5.0, 1000.0], [0.0, 7.0]])
     assert statistics.interquartile_mean(scores) == (2 + 3 + 4 + 5) / 4
     assert statistics.mean(scores) == scores.sum() / 8
+    for shape in ((1, 1), (3, 1), (5, 2), (4, 7)):
+        some = np.random.default_rng(2).normal(size=shape)
+        expected = stats.trim_mean(some.reshape(-1), 0.25)
+        assert statistics.interquartile_mean(some) == pytest.approx(expected)
 
 
 def test_an_interval_of_two_trainings_has_them_as_its_ends():

@@ -16,8 +16,7 @@ from epcx.evaluation.players import SCRIPTS, Contestant
 from epcx.evaluation.tournament import Tournament, crossplay
 from epcx.interrupts import Interrupts
 from epcx.reports.progress import EpisodeProgress
-from epcx.reports.report import write_report
-from epcx.reports.tables import print_crossplay, print_evaluation, print_scores, print_tasks
+from epcx.reports.tables import print_crossplay, print_evaluation, print_tasks
 from epcx.runs.run import Run
 from epcx.study import Study, game_of
 from epcx.trained import MAX_EPISODES, Entrant, matches_of, stage_of
@@ -188,6 +187,10 @@ class Report:
 
 
 def write(study: Study, folder: Path, episodes: int, title: str, as_json: bool) -> None:
+    # Imported late: matplotlib takes half a second, which other commands do not need.
+    from epcx.reports.report import write_report
+    from epcx.reports.summary import print_scores
+
     with EpisodeProgress() as progress:
         watch = progress.counter("evaluation", episodes)
         page, findings = write_report(study, folder, episodes, title, watch)
