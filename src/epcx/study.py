@@ -171,20 +171,15 @@ class Study:
             against = self.yardstick(population)
             for method, trials in self.trials[population].items():
                 for number, trial in enumerate(trials):
-                    for episodes in trial.run.snapshots(population):
-                        final = take(everybody[against], number)
-                        yield from (
-                            self.meeting(
-                                CURVE,
-                                population,
-                                role,
-                                (method, snapshot(trial, role, episodes)),
-                                (against, final),
-                                number,
-                                episodes,
+                    moments = trial.run.snapshots(population)
+                    final = against, take(everybody[against], number)
+                    for role in self.at(population).members if moments else ():
+                        match = trial.origin(role)
+                        for moment in moments:
+                            kept = Snapshot(trial.name, trial.run, population, match, moment)
+                            yield self.meeting(
+                                CURVE, population, role, (method, kept), final, number, moment
                             )
-                            for role in self.at(population).members
-                        )
 
     def everybody(self, population: str) -> dict[str, list[Contestant]]:
         """The trials of every method, and scripts, which are the same in all trials."""
@@ -322,9 +317,3 @@ def in_order(methods: Iterable[str]) -> list[str]:
     """As in the paper's tables, others last."""
     order = {method: place for place, method in enumerate(ORDER)}
     return sorted(methods, key=lambda method: (order.get(base(method), len(ORDER)), method))
-
-
-def snapshot(trial: Entrant, role: str, episodes: int) -> Snapshot:
-    """Of the match that became this trial's agents of a role."""
-    assert trial.stage is not None
-    return Snapshot(trial.name, trial.run, trial.stage, trial.origin(role), episodes)

@@ -14,7 +14,7 @@ from epcx import games
 from epcx.errors import MAX_SEED, InputError, whole_number
 from epcx.evaluation.evaluate import Summary
 from epcx.evaluation.players import Side
-from epcx.evaluation.tournament import Tournament, in_one_world
+from epcx.evaluation.tournament import Tournament, batch_of_one, in_one_world
 from epcx.evolution.lineage import Lineage
 from epcx.games import Game, World
 from epcx.learners import MADDPG
@@ -156,8 +156,8 @@ class Members:
     @cached_property
     def _observe(self) -> Any:
         def observe(world: World) -> Any:
-            batch = jax.tree.map(lambda x: jnp.asarray(x)[..., None], world)
-            return jax.tree.map(lambda x: x[..., 0], self.learner.observe(batch, self.name))
+            seen = self.learner.observe(batch_of_one(world), self.name)
+            return jax.tree.map(lambda x: x[..., 0], seen)
 
         return jax.jit(observe)
 
@@ -168,8 +168,7 @@ class Members:
     @cached_property
     def _act(self) -> Any:
         def act(key: Array, policies: Any, observation: Any) -> Array:
-            batch = jax.tree.map(lambda x: jnp.asarray(x)[..., None], observation)
-            return self.learner.act(key, policies, batch)[..., 0]
+            return self.learner.act(key, policies, batch_of_one(observation))[..., 0]
 
         return jax.jit(act)
 

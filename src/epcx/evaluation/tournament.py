@@ -61,13 +61,17 @@ def together(acts: Sequence[Callable[..., Array]]) -> Callable[[Array, Any, Worl
     return act
 
 
+def batch_of_one(tree: Any) -> Any:
+    """With a batch axis at the end of every array."""
+    return jax.tree.map(lambda x: jax.numpy.asarray(x)[..., None], tree)
+
+
 def in_one_world(sides: Sequence[Side]) -> Callable[[Array, tuple[Any, ...], World], Array]:
     """The same for a single world, without a batch axis."""
     act = together([side.act for side in sides])
 
     def one(key: Array, team: tuple[Any, ...], world: World) -> Array:
-        batch = jax.tree.map(lambda x: jax.numpy.asarray(x)[..., None], world)
-        return act(key, team, batch)[..., 0]
+        return act(key, team, batch_of_one(world))[..., 0]
 
     return one
 
