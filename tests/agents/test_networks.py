@@ -34,10 +34,15 @@ def policies(game, architecture, agents, world):
 def critics(game, architecture, agents, world, actions):
     """Q of every agent in one world [N]."""
     views = ARCHITECTURES[architecture].observe(game, last(world))
-    judge = lambda critic, seat: critic(  # noqa: E731
-        views, last(actions.T), last(world.alive), seat
-    )
+
+    def judge(critic, seat):
+        return value(critic, views, last(actions.T), last(world.alive), seat)
+
     return jax.vmap(judge)(agents.critic, seats(game))[:, 0]
+
+
+def value(critic, views, actions, alive, seat):
+    return critic.judge(critic.context(views, actions, alive, seat), seat.mine(actions))
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -64,7 +69,7 @@ def value_of(game, agent, world, actions, number):
     """Q of one agent, of any population, in a seat."""
     seat = jax.tree.map(lambda x: jnp.asarray(x)[number], seats(game))
     views = ARCHITECTURES["attention"].observe(game, last(world))
-    return agent.critic(views, last(actions.T), last(world.alive), seat)[0]
+    return value(agent.critic, views, last(actions.T), last(world.alive), seat)[0]
 
 
 def one(tree, i):
@@ -207,14 +212,18 @@ def test_attention_weights_can_be_inspected():
     world, actions = situation(game, seed=2)
     agent = jaxed(one(fresh("attention", game, 0), 0))
     views = ARCHITECTURES["attention"].observe(game, last(world))
-    _, weights = jax.jit(lambda agent: agent.policy.encoder(views))(agent)
+    _, weights = jax.jit(lambda agent: agent.policy.encoder.attending(views))(agent)
     for name, (_, mask) in views.entities.items():
         assert (np.asarray(weights[name])[~np.asarray(mask)] == 0).all()
         np.testing.assert_allclose(weights[name].sum(0), mask.any(0), atol=1e-6)
     seat = jaxed(one(seats(game), 0))
-    _, (mates, foes) = jax.jit(
-        lambda agent: agent.critic.judge(views, last(actions.T), last(world.alive), seat)
-    )(agent)
+
+    @jax.jit
+    def judged(critic):
+        context = critic.context(views, last(actions.T), last(world.alive), seat)
+        return critic.attending(context, seat.mine(last(actions.T)))
+
+    _, (mates, foes) = judged(agent.critic)
     for given, group in ((mates, seat.teammates), (foes, seat.opponents)):
         allowed = np.asarray(group & world.alive)
         assert (np.asarray(given[:, 0]) > 0).tolist() == allowed.tolist()

@@ -105,10 +105,16 @@ def test_the_losses_are_those_of_the_equations(learner, state, batch):
             value = reference.value(agent.critic, GAME, views, actions, alive, i)
             gains.append(-value + 1e-3 * (logits**2).mean())
         np.testing.assert_allclose(goal, goals, rtol=1e-3, atol=1e-4)
-        critic_loss = jax.jit(learner.critic_loss)(agent.critic, seat, batch, goal)
+        critic_loss, context = jax.jit(learner.critic_loss)(agent.critic, seat, batch, goal)
         np.testing.assert_allclose(critic_loss, np.sum(errors), rtol=1e-3, atol=1e-4)
-        policy_loss = jax.jit(learner.policy_loss)(agent.policy, agent.critic, seat, batch, drawn)
+        policy_loss = loss_of(learner, agent.policy, agent.critic, context, seat, batch, drawn)
         np.testing.assert_allclose(policy_loss, np.sum(gains), rtol=1e-3, atol=1e-4)
+
+
+@partial(jax.jit, static_argnums=0)
+def loss_of(learner, policy, critic, context, seat, batch, noise):
+    """Of a policy, as its critic judges it."""
+    return learner.policy_loss(policy, partial(critic.judge, context), seat, batch, noise)
 
 
 def one_world(worlds, b):
@@ -119,9 +125,10 @@ def test_the_dead_carry_no_loss(learner, state, batch):
     nobody = replace(batch.transition.before, alive=jnp.zeros((4, 16), bool))
     batch = batch._replace(transition=batch.transition._replace(before=nobody))
     agent, seat = one(state.agents, 0), one(seats(GAME), 0)
-    to_critic = jax.jit(jax.grad(learner.critic_loss))(agent.critic, seat, batch, jnp.ones(16))
-    to_policy = jax.jit(jax.grad(learner.policy_loss))(
-        agent.policy, agent.critic, seat, batch, jnp.zeros((5, 16))
+    slope = jax.jit(jax.grad(learner.critic_loss, has_aux=True))
+    to_critic, context = slope(agent.critic, seat, batch, jnp.ones(16))
+    to_policy = jax.grad(partial(loss_of, learner))(
+        agent.policy, agent.critic, context, seat, batch, jnp.zeros((5, 16))
     )
     for slope in jax.tree.leaves((to_critic, to_policy)):
         assert (np.asarray(slope) == 0).all()
@@ -135,10 +142,10 @@ def test_the_policy_moves_through_its_own_action_only(learner, state, batch):
     @partial(jax.grad, argnums=1)
     def slope(critic, actions):
         changed = batch.transition._replace(step=batch.transition.step._replace(actions=actions))
-        loss = learner.policy_loss
-        return loss(
-            agent.policy, critic, seat, batch._replace(transition=changed), jnp.zeros((5, 16))
-        )
+        changed = batch._replace(transition=changed)
+        _, context = learner.critic_loss(critic, seat, changed, jnp.zeros(16))
+        noise = jnp.zeros((5, 16))
+        return loss_of(learner, agent.policy, critic, context, seat, changed, noise)
 
     by_action = np.asarray(slope(agent.critic, batch.transition.step.actions))
     assert (by_action[1] == 0).all()  # the own action of the batch is replaced

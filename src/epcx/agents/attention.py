@@ -4,11 +4,15 @@ No weight depends on how many entities or agents there are. Everything is writte
 of one agent; features come first, a batch last.
 """
 
+import math
+from typing import NamedTuple
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from epcx.agents.kernels import current_precision, encoder, on_gpu
 from epcx.agents.layers import MLP, Linear, attend, normalise
 from epcx.agents.seat import Seat
 from epcx.games import NUM_ACTIONS, Entities, Game, Observation, World
@@ -35,8 +39,15 @@ def arrange(seen: Observation) -> Observation:
 
 
 def widest(game: Game) -> int:
-    """Bytes of the widest layer of a critic, per sample: hidden units of all pairs of entities."""
-    return sum(entities.mask.size for entities in entity_shapes(game).values()) * HIDDEN * 4
+    """Bytes of the widest layer of a critic, per sample.
+
+    Those are the hidden units of all pairs of entities, or what is left of them where these never
+    reach memory.
+    """
+    types = entity_shapes(game).values()
+    if on_gpu():
+        return game.num_agents * (1 + len(types)) * EMBEDDING * 4
+    return sum(entities.mask.size for entities in types) * HIDDEN * 4
 
 
 def entity_shapes(game: Game) -> dict[str, Entities]:
@@ -64,10 +75,34 @@ class ObservationEncoder(eqx.Module):
     def width(self) -> int:
         return EMBEDDING * (1 + len(self.entities))
 
-    def __call__(
+    def __call__(self, view: Observation) -> Float[Array, "width *rows"]:
+        """`view` is of one agent, or of many along the rows."""
+        if on_gpu() and all(len(x) <= encoder.MOST_FEATURES for x, _ in view.entities.values()):
+            return self.fused(view, encoder.Options(current_precision()))
+        return self.attending(view)[0]
+
+    def fused(self, view: Observation, options: encoder.Options) -> Float[Array, "width *rows"]:
+        """The same by the kernel for GPUs."""
+        rows = view.own.shape[1:]
+        number = math.prod(rows)
+        names = sorted(self.entities)
+        mlps = [self.own, *(self.entities[name] for name in names)]
+        types = [
+            (features.reshape(*features.shape[:2], number), mask.reshape(len(mask), number))
+            for features, mask in (view.entities[name] for name in names)
+        ]
+        encoded = encoder.encode(
+            options,
+            [(*in_two(first), *in_two(last)) for first, last in (mlp.layers for mlp in mlps)],
+            view.own.reshape(OWN_FEATURES, number),
+            types,
+        )
+        return encoded.reshape(-1, *rows)
+
+    def attending(
         self, view: Observation
     ) -> tuple[Float[Array, "width *rows"], dict[str, Float[Array, "slots *rows"]]]:
-        """`view` of one agent, or of many along the rows; also the attention weights by type."""
+        """The same in plain JAX; also the attention weights by type."""
         rows = view.own.shape[1:]
         # One long axis of rows instead of several short ones: loops on a CPU are as long.
         own = jax.nn.relu(self.own(view.own.reshape(OWN_FEATURES, -1)))
@@ -83,6 +118,11 @@ class ObservationEncoder(eqx.Module):
         return jnp.concatenate(parts).reshape(-1, *rows), weights
 
 
+def in_two(layer: Linear) -> tuple[Array, Array]:
+    assert layer.bias is not None
+    return layer.weight, layer.bias
+
+
 class AttentionPolicy(eqx.Module):
     """As f without the action, then a layer more and one logit per action."""
 
@@ -95,7 +135,16 @@ class AttentionPolicy(eqx.Module):
         self.head = MLP(second, self.encoder.width, HIDDEN, HIDDEN, NUM_ACTIONS, leaky=True)
 
     def __call__(self, view: Observation) -> Float[Array, "5 *rows"]:
-        return self.head(self.encoder(view)[0])
+        return self.head(self.encoder(view))
+
+
+class Context(NamedTuple):
+    """What a critic makes of a situation, whatever its own agent does in it."""
+
+    own: Float[Array, "..."]  # the agent's encoded observation
+    keys: Float[Array, "..."]  # W_phi f(o_j, a_j) of everybody [16, N, batch]
+    embedded: Float[Array, "..."]  # f(o_j, a_j) [16, N, batch]
+    groups: list[Bool[Array, "..."]]  # living teammates, living opponents: [N, batch]
 
 
 class AttentionCritic(eqx.Module):
@@ -121,27 +170,39 @@ class AttentionCritic(eqx.Module):
         self.key = Linear(keys[5], EMBEDDING, EMBEDDING, bias=False)
         self.value = MLP(keys[6], (1 + self.groups) * EMBEDDING, HIDDEN, 1, leaky=True)
 
-    def __call__(
+    def context(
         self,
         views: Observation,
         actions: Float[Array, "5 agents batch"],
         alive: Bool[Array, "agents batch"],
         seat: Seat,
-    ) -> Float[Array, "batch"]:
-        return self.judge(views, actions, alive, seat)[0]
+    ) -> Context:
+        """f(o_j, a_j) of everybody, and whom the agent attends to."""
+        encoded = self.encoder(views)
+        groups = (seat.teammates, seat.opponents)[: self.groups]
+        masks = [jnp.asarray(group)[:, None] & alive for group in groups]
+        embedded = self.embed(encoded, actions)
+        return Context(seat.mine(encoded), self.key(embedded), embedded, masks)
 
-    def judge(
-        self, views: Observation, actions: Array, alive: Array, seat: Seat
+    def embed(
+        self, encoded: Float[Array, "width *rows"], actions: Float[Array, "5 *rows"]
+    ) -> Float[Array, "16 *rows"]:
+        """f(o, a), of encoded observations."""
+        acted = jax.nn.relu(self.action(actions))
+        return jax.nn.relu(self.combine(encoded, acted))
+
+    def judge(self, context: Context, action: Float[Array, "5 batch"]) -> Float[Array, "batch"]:
+        return self.attending(context, action)[0]
+
+    def attending(
+        self, context: Context, action: Float[Array, "5 batch"]
     ) -> tuple[Float[Array, "batch"], list[Float[Array, "agents batch"]]]:
         """The value, and the attention weights among teammates and among opponents."""
-        encoded, _ = self.encoder(views)
-        acted = jax.nn.relu(self.action(actions))
-        embedded = jax.nn.relu(self.combine(jnp.concatenate([encoded, acted])))  # f(o_j, a_j)
-        mine = seat.mine(embedded)
-        query, keys = self.query(mine), self.key(embedded)
+        mine = self.embed(context.own, action)
+        query = self.query(mine)
         parts, weights = [jax.nn.relu(self.own(mine))], []
-        for group in (seat.teammates, seat.opponents)[: self.groups]:
-            mixed, given = attend(query, keys, embedded, jnp.asarray(group)[:, None] & alive)
+        for mask in context.groups:
+            mixed, given = attend(query, context.keys, context.embedded, mask)
             parts.append(normalise(mixed))
             weights.append(given)
         return self.value(jnp.concatenate(parts))[0], weights

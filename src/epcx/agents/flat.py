@@ -1,10 +1,10 @@
 """The baselines' networks: MADDPG's plain MLPs, and the mean-field critic.
 
-They see flat observations [width, N, batch], whose width fixes the population.
+They see flat observations [width, N, batch], whose width fixes the population. A critic's value of
+the own action is `judge` in a `context`, which holds everything else.
 """
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
@@ -47,13 +47,20 @@ class ConcatenationCritic(eqx.Module):
         inputs = game.num_agents * (game.flat_width + NUM_ACTIONS)
         self.mlp = MLP(key, inputs, UNITS, UNITS, 1)
 
-    def __call__(
+    def context(
         self,
         views: Float[Array, "width agents batch"],
         actions: Float[Array, "5 agents batch"],
         alive: Bool[Array, "agents batch"],
         seat: Seat,
+    ) -> tuple[Array, Array, Array]:
+        return views, actions, jnp.asarray(seat.me)[:, None]
+
+    def judge(
+        self, context: tuple[Array, Array, Array], action: Float[Array, "5 batch"]
     ) -> Float[Array, "batch"]:
+        views, actions, me = context
+        actions = jnp.where(me, action[:, None], actions)
         batch = actions.shape[-1]
         joined = [x.swapaxes(0, 1).reshape(-1, batch) for x in (views, actions)]
         return self.mlp(jnp.concatenate(joined))[0]
@@ -67,14 +74,19 @@ class MeanFieldCritic(eqx.Module):
     def __init__(self, key: Array, game: Game):
         self.mlp = MLP(key, game.flat_width + 2 * NUM_ACTIONS, UNITS, UNITS, 1)
 
-    def __call__(
+    def context(
         self,
         views: Float[Array, "width agents batch"],
         actions: Float[Array, "5 agents batch"],
         alive: Bool[Array, "agents batch"],
         seat: Seat,
-    ) -> Float[Array, "batch"]:
+    ) -> tuple[Array, Array]:
         others = jnp.asarray(seat.teammates | seat.opponents)[:, None] & alive
         mean = (actions * others).sum(1) / jnp.maximum(others.sum(0), 1)
-        inputs = [seat.mine(views), seat.mine(actions), jax.lax.stop_gradient(mean)]
-        return self.mlp(jnp.concatenate(inputs))[0]
+        return seat.mine(views), mean
+
+    def judge(
+        self, context: tuple[Array, Array], action: Float[Array, "5 batch"]
+    ) -> Float[Array, "batch"]:
+        view, mean = context
+        return self.mlp(jnp.concatenate([view, action, mean]))[0]

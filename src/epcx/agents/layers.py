@@ -14,6 +14,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from epcx.agents.kernels import on_gpu
+
 MOST_UNROLLED = 64  # programs grow with it
 LOWEST = -1e30  # stands in for the highest score of an empty set
 
@@ -29,11 +31,19 @@ class Linear(eqx.Module):
         self.weight = jax.random.uniform(key, (outputs, inputs), minval=-limit, maxval=limit)
         self.bias = jnp.zeros(outputs) if bias else None
 
-    def __call__(self, x: Float[Array, "inputs *rows"]) -> Float[Array, "outputs *rows"]:
-        y = project(self.weight, x.reshape(len(x), math.prod(x.shape[1:])))
+    def __call__(self, *parts: Float[Array, "_ *rows"]) -> Float[Array, "outputs *rows"]:
+        """Of x, or of its parts, which only a CPU needs to put together."""
+        rows = parts[0].shape[1:]
+        inputs = parts if on_gpu() else (jnp.concatenate(parts),) if len(parts) > 1 else parts
+        products, first = [], 0
+        for x in inputs:
+            weight = self.weight[:, first : first + len(x)]
+            products.append(project(weight, x.reshape(len(x), math.prod(rows))))
+            first += len(x)
+        y = sum(products[1:], start=products[0])
         if self.bias is not None:
             y = y + self.bias[:, None]
-        return y.reshape(len(y), *x.shape[1:])
+        return y.reshape(len(y), *rows)
 
 
 @jax.custom_vjp
@@ -95,13 +105,15 @@ def attention_weights(query: Array, keys: Array, mask: Array) -> Float[Array, "s
 
 def dot(a: Float[Array, "size *rows"], b: Float[Array, "size slots *rows"]) -> Array:
     """The sum of products over the features. Written out, it is one pass over `b` on a CPU."""
+    if on_gpu():
+        return (a[:, None] * b).sum(0)
     first, *rest = zip(jnp.unstack(a), jnp.unstack(b), strict=True)
     return sum((x * y for x, y in rest), start=first[0] * first[1])
 
 
 def weigh(weights: Float[Array, "slots *rows"], values: Array) -> Float[Array, "width *rows"]:
     """The weighted sum over the slots, written out likewise where they are few."""
-    if not 0 < len(weights) <= MOST_UNROLLED:
+    if on_gpu() or not 0 < len(weights) <= MOST_UNROLLED:
         return (weights * values).sum(1)
     first, *rest = zip(jnp.unstack(weights), jnp.unstack(values, axis=1), strict=True)
     return sum((x * y for x, y in rest), start=first[0] * first[1])

@@ -20,6 +20,10 @@ class Seat(eqx.Module):
         me = jnp.asarray(self.me)[:, None]
         return (values & me).any(-2) if values.dtype == bool else (values * me).sum(-2)
 
+    def pick(self, values: Array) -> Array:
+        """The same by a gather: faster, unless gradients go through it."""
+        return jnp.take(values, jnp.argmax(jnp.asarray(self.me)), axis=-2)
+
 
 def seats(game: Game) -> Seat:
     """The seats of all agents, stacked: every mask is [N, N]."""

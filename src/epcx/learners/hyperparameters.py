@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 
+from epcx.agents.kernels import PRECISIONS
 from epcx.errors import InputError, whole_number
 
 
@@ -43,6 +44,9 @@ class Hyperparameters:
     draw_per_agent: bool = False
     """Draw a batch for every agent, as the authors do, instead of one for all of them."""
 
+    precision: str = "bf16"
+    """Of products on a GPU, in the attention networks: float32, tf32 or bf16."""
+
     def __post_init__(self) -> None:
         for name in ("batch", "replay", "worlds", "steps_per_update", "warm_up"):
             whole_number(option(name), getattr(self, name), 1)
@@ -57,6 +61,10 @@ class Hyperparameters:
             if not 0 < value <= high or value == math.inf:
                 allowed = "above 0" if high == math.inf else f"above 0, up to {high:g}"
                 raise InputError(f"{option(name)} {value} is not a number {allowed}")
+        if self.precision not in PRECISIONS:
+            raise InputError(
+                f"unknown precision {self.precision!r}: there are {', '.join(PRECISIONS)}"
+            )
         if not 0 <= self.logit_penalty < math.inf:
             raise InputError(
                 f"{option('logit_penalty')} {self.logit_penalty} is negative or no number"

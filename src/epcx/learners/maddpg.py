@@ -4,6 +4,7 @@ Everything is written for one match; the engine puts many side by side. Batches 
 """
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -13,12 +14,13 @@ import optax
 from jaxtyping import Array, Bool, Float
 
 from epcx.agents.agent import Agent, Architecture
+from epcx.agents.kernels import precision
 from epcx.agents.seat import Seat, seats
 from epcx.games import NUM_ACTIONS, Game, World
 from epcx.learners.hyperparameters import Hyperparameters
 from epcx.learners.learner import PART
 from epcx.learners.replay import Replay, Step, Transition, replay_bytes, tree_bytes
-from epcx.learners.rollout import choose, gumbel_softmax, step_worlds
+from epcx.learners.rollout import Chance, choose, gumbel_softmax, step_worlds
 
 CACHE = 2**21  # bytes of the widest layer at a time: about a core's second-level cache
 LEAST_PART = 2**19  # bytes of the widest layer that make another device worth its while
@@ -87,12 +89,13 @@ class MADDPG:
             key=rest,
             diverged=jnp.zeros((), bool),
         )
-        return jax.lax.fori_loop(
-            0,
-            self.hyper.warm_up_steps,
-            lambda i, state: self.play(state, jax.random.fold_in(warm, i))[0],
-            state,
-        )
+
+        def step(i: Array, state: State) -> State:
+            chance = self.chance(jax.random.fold_in(warm, i), 1)
+            return self.play(state, jax.tree.map(lambda x: x[0], chance))[0]
+
+        with precision(self.hyper.precision):
+            return jax.lax.fori_loop(0, self.hyper.warm_up_steps, step, state)
 
     def advance(self, state: State, updates: Array) -> tuple[State, dict[str, Array]]:
         """Plays and learns for a number of updates; means per agent over that time.
@@ -104,8 +107,8 @@ class MADDPG:
             state, sums = carry
             key, chance, learn = jax.random.split(state.key, 3)
             state = eqx.tree_at(lambda s: s.key, state, key)
-            keys = jax.random.split(chance, self.hyper.steps_per_update)
-            state, gains = jax.lax.scan(self.play, state, keys)
+            chances = self.chance(chance, self.hyper.steps_per_update)
+            state, gains = jax.lax.scan(self.play, state, chances)
             state, losses = self.update(state, learn)
             gains = jax.tree.map(lambda x: x.mean(0) * self.game.horizon, gains)
             news = {**gains, "critic_loss": losses.critic, "policy_loss": losses.policy}
@@ -113,7 +116,8 @@ class MADDPG:
 
         zeros = jnp.zeros(self.game.num_agents)
         sums = dict.fromkeys(("reward", "shaping", "critic_loss", "policy_loss"), zeros)
-        state, sums = jax.lax.fori_loop(0, updates, cycle, (state, sums))
+        with precision(self.hyper.precision):
+            state, sums = jax.lax.fori_loop(0, updates, cycle, (state, sums))
         return state, jax.tree.map(lambda x: x / updates, sums)
 
     def agents(self, state: State) -> Agent:
@@ -166,15 +170,19 @@ class MADDPG:
         """Samples of the policies, in training and in evaluation."""
         first = jax.tree.leaves(seen)[0]
         noise = jax.random.gumbel(key, (NUM_ACTIONS, len(first), first.shape[-1]))
-        return choose(policies, self.architecture.arrange(seen), noise).swapaxes(0, 1)
+        with precision(self.hyper.precision):
+            return choose(policies, self.architecture.arrange(seen), noise).swapaxes(0, 1)
 
     # Playing
 
-    def play(self, state: State, key: Array) -> tuple[State, dict[str, Array]]:
+    def chance(self, key: Array, steps: int) -> Chance:
+        return Chance.draw(key, self.game, steps, self.hyper.worlds)
+
+    def play(self, state: State, chance: Chance) -> tuple[State, dict[str, Array]]:
         """One step of all worlds, stored; worlds whose time is over start anew."""
-        first, second = jax.random.split(key)
-        actions = self.act(first, state.agents.policy, self.observe(state.worlds))
-        after, outcome, fresh = step_worlds(self.game, second, state.worlds, actions)
+        views = self.architecture.observe(self.game, state.worlds)
+        actions = choose(state.agents.policy, views, chance.choices).swapaxes(0, 1)
+        after, outcome, fresh = step_worlds(self.game, chance, state.worlds, actions)
         step = Step(actions, outcome.reward + outcome.shaping, outcome.done)
         replay = state.replay.add(state.worlds, step, after)
         gains = {"reward": outcome.reward.mean(-1), "shaping": outcome.shaping.mean(-1)}
@@ -201,8 +209,9 @@ class MADDPG:
             sums, jnp.maximum(living, 1)
         )
         agents, optimisers = jax.vmap(self.step)(state.agents, state.optimisers, slopes)
-        finite = jnp.array([jnp.isfinite(x).all() for x in jax.tree.leaves(agents)]).all()
-        diverged = state.diverged | ~finite
+        # Adam's steps are small: weights that are finite stay so while the gradients are.
+        sizes = jax.vmap(lambda slopes: jnp.array([optax.tree.norm(x) for x in slopes]))(slopes)
+        diverged = state.diverged | ~jnp.isfinite(sizes).all()
         old, new = (state.agents, state.optimisers), (agents, optimisers)
         kept = jax.tree.map(lambda old, new: jnp.where(diverged, old, new), old, new)
         where = lambda s: (s.agents, s.optimisers, s.diverged)  # noqa: E731
@@ -239,12 +248,13 @@ class MADDPG:
 
         def one(batch: Batch, noise: Array) -> Any:
             goal = self.target(agent, seat, batch)
-            # Both losses look at the same critic, so what it sees is encoded once.
-            critic = jax.value_and_grad(self.critic_loss)(agent.critic, seat, batch, goal)
-            policy = jax.value_and_grad(self.policy_loss)(
-                agent.policy, agent.critic, seat, batch, noise
-            )
-            return Losses(critic[0], policy[0]), (critic[1], policy[1])
+            descend = jax.value_and_grad(self.critic_loss, has_aux=True)
+            (critic_loss, context), to_critic = descend(agent.critic, seat, batch, goal)
+            # The same critic in the same situations: only the own actions differ.
+            judge = partial(agent.critic.judge, context)
+            ascend = jax.value_and_grad(self.policy_loss)
+            policy_loss, to_policy = ascend(agent.policy, judge, seat, batch, noise)
+            return Losses(critic_loss, policy_loss), (to_critic, to_policy)
 
         noise = self.part(jax.random.gumbel(key, (NUM_ACTIONS, self.hyper.batch)))
         rows = batches, cut(noise, self.slices)
@@ -258,31 +268,33 @@ class MADDPG:
     def target(self, agent: Agent, seat: Seat, batch: Batch) -> Float[Array, "batch"]:
         """y = r + gamma Q'(x', a') (equation 2); nothing follows for those who are done."""
         step, alive = batch.transition.step, batch.transition.after.alive
-        value = agent.target_critic(batch.after, batch.next_actions, alive, seat)
+        critic, actions = agent.target_critic, batch.next_actions
+        context = critic.context(batch.after, actions, alive, seat)
+        value = critic.judge(context, seat.mine(actions))
         future = jnp.where(seat.mine(step.done), 0.0, value)
         return seat.mine(step.reward) + self.hyper.discount * future
 
     def critic_loss(
         self, critic: Any, seat: Seat, batch: Batch, goal: Float[Array, "batch"]
-    ) -> Float[Array, ""]:
-        """The sum of (Q(x, a) - y)^2 (equation 2) over the samples in which the agent lives."""
+    ) -> tuple[Float[Array, ""], Any]:
+        """The sum of (Q(x, a) - y)^2 (equation 2) over the samples in which the agent lives.
+
+        Also the critic's context, in which other actions of the agent can be judged.
+        """
         alive = batch.transition.before.alive
         actions = batch.transition.step.actions.swapaxes(0, 1)
-        value = critic(batch.before, actions, alive, seat)
-        return ((value - goal) ** 2 * seat.mine(alive)).sum()
+        context = critic.context(batch.before, actions, alive, seat)
+        value = critic.judge(context, seat.mine(actions))
+        return ((value - goal) ** 2 * seat.mine(alive)).sum(), context
 
     def policy_loss(
-        self, policy: Any, critic: Any, seat: Seat, batch: Batch, noise: Float[Array, "5 batch"]
+        self, policy: Any, judge: Any, seat: Seat, batch: Batch, noise: Float[Array, "5 batch"]
     ) -> Float[Array, ""]:
         """-Q with the agent's own action taken from its policy (equation 1), summed likewise."""
-        alive = batch.transition.before.alive
-        logits = policy(jax.tree.map(seat.mine, batch.before))
-        own = gumbel_softmax(logits, noise)[:, None]
-        me = jnp.asarray(seat.me)[:, None]
-        actions = jnp.where(me, own, batch.transition.step.actions.swapaxes(0, 1))
-        value = critic(batch.before, actions, alive, seat)
+        logits = policy(jax.tree.map(seat.pick, batch.before))
+        value = judge(gumbel_softmax(logits, noise))
         penalty = self.hyper.logit_penalty * (logits**2).mean(0)
-        return ((penalty - value) * seat.mine(alive)).sum()
+        return ((penalty - value) * seat.mine(batch.transition.before.alive)).sum()
 
     @property
     def optimiser(self) -> optax.GradientTransformation:

@@ -1,12 +1,12 @@
 """Playing: how policies choose, and a step of many worlds. Batches of worlds are last axes."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from epcx.games import Game, Outcome, World
+from epcx.games import NUM_ACTIONS, Game, Outcome, World
 
 
 def gumbel_softmax(
@@ -22,16 +22,30 @@ def choose(policies: Any, views: Any, noise: Array) -> Float[Array, "5 agents ba
     return gumbel_softmax(logits, noise)
 
 
+class Chance(NamedTuple):
+    """What chance decides in steps to come; drawn for all of them at once, as a GPU likes it."""
+
+    choices: Float[Array, "..."]  # [steps, 5, N, worlds], of the policies
+    keys: Array  # [steps, worlds], of the game
+    fresh: World  # [steps, ..., worlds], to go on with where the time is over
+
+    @staticmethod
+    def draw(key: Array, game: Game, steps: int, worlds: int) -> "Chance":
+        first, second, third = jax.random.split(key, 3)
+        return Chance(
+            jax.random.gumbel(first, (steps, NUM_ACTIONS, game.num_agents, worlds)),
+            jax.random.split(second, (steps, worlds)),
+            jax.vmap(jax.vmap(game.reset, out_axes=-1))(jax.random.split(third, (steps, worlds))),
+        )
+
+
 def step_worlds(
-    game: Game, key: Array, worlds: World, actions: Float[Array, "agents 5 batch"]
+    game: Game, chance: Chance, worlds: World, actions: Float[Array, "agents 5 batch"]
 ) -> tuple[World, Outcome, World]:
     """One step: the worlds after it, what it gave, and the worlds to go on with.
 
     All worlds play in step; when their time is over they start anew.
     """
-    chance, reset = jax.random.split(key)
-    number = worlds.time.shape[0]
-    after, outcome = game.step(jax.random.split(chance, number), worlds, actions)
-    fresh = jax.vmap(game.reset, out_axes=-1)(jax.random.split(reset, number))
+    after, outcome = game.step(chance.keys, worlds, actions)
     over = after.time[0] >= game.horizon
-    return after, outcome, jax.tree.map(lambda a, b: jnp.where(over, a, b), fresh, after)
+    return after, outcome, jax.tree.map(lambda a, b: jnp.where(over, a, b), chance.fresh, after)

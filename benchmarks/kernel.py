@@ -1,0 +1,153 @@
+"""The fused observation encoder against plain XLA, on a GPU: error, milliseconds and TFLOP/s.
+
+    python -m benchmarks.kernel --json
+
+Inputs are fresh in every run: random networks for all critics of a match, and a batch of worlds
+after some random steps. Errors are relative to plain JAX in float32: |a - b| / |b|, of the values
+and of the gradient by all weights. Operations are those of the layers and of the attention,
+forwards; twice as many are counted backwards.
+"""
+
+import json
+import secrets
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import tyro
+from jaxtyping import Array
+
+from epcx import games
+from epcx.agents.agent import ARCHITECTURES
+from epcx.agents.attention import EMBEDDING, HIDDEN, OWN_FEATURES, ObservationEncoder
+from epcx.agents.kernels.encoder import Options
+from epcx.games import Game, Observation
+from epcx.learners.rollout import Chance, step_worlds
+from epcx.runs.provenance import describe
+
+PRECISIONS = ("bf16", "tf32", "float32")
+BATCH = 1024
+IN_A_ROW = 5  # calls
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """Compare the kernel with plain XLA."""
+
+    game: str = "grassland"
+    """The game."""
+
+    population: str = "24-16"
+    """Its population."""
+
+    precision: tuple[str, ...] = PRECISIONS
+    """Precisions of the kernel's products."""
+
+    seed: int | None = None
+    """Of the inputs; by default another one every time."""
+
+    repeat: int = 10
+    """Repetitions; the median counts."""
+
+    json: bool = False
+    """Print JSON only."""
+
+    def run(self) -> None:
+        seed = secrets.randbits(31) if self.seed is None else self.seed
+        game = games.make(self.game, self.population)
+        encoders, views, slopes = inputs(jax.random.key(seed), game)
+        work = operations(views) * game.num_agents
+        with jax.default_matmul_precision("float32"):
+            few = jax.tree.map(lambda x: x[:2], (encoders, slopes))
+            truth = forwards_and_backwards(plainly)(few[0], views, few[1])
+        rows: list[dict[str, Any]] = []
+        for name in ("xla", *self.precision):
+            how = plainly if name == "xla" else fused(Options(precision=name))
+            both = forwards_and_backwards(how)
+            row: dict[str, Any] = {"encoder": name if name == "xla" else f"fused, {name}"}
+            row["error"], row["gradient_error"] = errors(both(few[0], views, few[1]), truth)
+            alone = jax.jit(lambda e, v, how=how: jax.vmap(how, (0, None))(e, v))
+            row["ms_forwards"] = self.timed(alone, encoders, views)
+            row["ms_both"] = self.timed(both, encoders, views, slopes)
+            row["tflops_forwards"] = work / row["ms_forwards"] / 1e9
+            row["tflops_both"] = 3 * work / row["ms_both"] / 1e9
+            if rows:
+                row["times_xla_forwards"] = rows[0]["ms_forwards"] / row["ms_forwards"]
+                row["times_xla_both"] = rows[0]["ms_both"] / row["ms_both"]
+            rows.append({k: v if isinstance(v, str) else float(f"{v:.4g}") for k, v in row.items()})
+            if not self.json:
+                print(rows[-1], flush=True)
+        if self.json:
+            setting = {"game": self.game, "population": self.population, "seed": seed}
+            print(json.dumps({"machine": describe(), **setting, "encoders": rows}, indent=2))
+
+    def timed(self, function: Callable[..., Any], *arguments: Any) -> float:
+        """Of one call out of several in a row, so that the device never waits for the host."""
+        jax.block_until_ready(function(*arguments))
+        times = []
+        for _ in range(self.repeat):
+            begin = time.perf_counter()
+            for _ in range(IN_A_ROW):
+                result = function(*arguments)
+            jax.block_until_ready(result)
+            times.append((time.perf_counter() - begin) / IN_A_ROW)
+        return statistics.median(times) * 1000
+
+
+def inputs(key: Array, game: Game) -> tuple[ObservationEncoder, Observation, Array]:
+    """An encoder for every agent, a batch of what all agents see, and a slope of the results."""
+    first, second, third, fourth = jax.random.split(key, 4)
+    make = jax.vmap(lambda key: ObservationEncoder(key, game))
+    encoders = make(jax.random.split(first, game.num_agents))
+    worlds = jax.vmap(game.reset, out_axes=-1)(jax.random.split(second, BATCH))
+    for step in range(10):
+        chance = Chance.draw(jax.random.fold_in(third, step), game, 1, BATCH)
+        chance = jax.tree.map(lambda x: x[0], chance)
+        actions = jax.nn.softmax(chance.choices, 0).swapaxes(0, 1)
+        worlds = step_worlds(game, chance, worlds, actions)[0]
+    views = ARCHITECTURES["attention"].observe(game, worlds)
+    shape = game.num_agents, encoders.width, game.num_agents, BATCH
+    return encoders, views, jax.random.normal(fourth, shape)
+
+
+def plainly(encoder: ObservationEncoder, views: Observation) -> Array:
+    return encoder.attending(views)[0]
+
+
+def fused(options: Options) -> Callable[..., Array]:
+    return lambda encoder, views: encoder.fused(views, options)
+
+
+def forwards_and_backwards(how: Callable[..., Array]) -> Callable[..., Any]:
+    def one(encoder: ObservationEncoder, views: Observation, slope: Array) -> Any:
+        encoded, back = jax.vjp(lambda encoder: how(encoder, views), encoder)
+        return encoded, back(slope)[0]
+
+    return jax.jit(lambda *arguments: jax.vmap(one, (0, None, 0))(*arguments))
+
+
+def errors(ours: Any, truth: Any) -> list[float]:
+    """Of the values and of the gradient."""
+
+    def norm(tree: Any) -> Array:
+        return jnp.sqrt(sum((x**2).sum() for x in jax.tree.leaves(tree)))
+
+    pairs = zip(ours, truth, strict=True)
+    return [float(norm(jax.tree.map(jnp.subtract, a, b)) / norm(b)) for a, b in pairs]
+
+
+def operations(views: Observation) -> int:
+    """Of one encoder, forwards."""
+    total = views.own[0].size * 2 * (OWN_FEATURES * HIDDEN + HIDDEN * EMBEDDING)
+    for features, mask in views.entities.values():
+        layers = features.shape[0] * HIDDEN + HIDDEN * EMBEDDING
+        total += mask.size * 2 * (layers + 2 * EMBEDDING)
+    return total
+
+
+if __name__ == "__main__":
+    tyro.cli(Benchmark).run()

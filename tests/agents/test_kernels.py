@@ -1,0 +1,170 @@
+"""The kernel for GPUs, interpreted on the CPU, against the plain network it stands for."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from epcx import games
+from epcx.agents.agent import ARCHITECTURES
+from epcx.agents.attention import EMBEDDING, HIDDEN, OWN_FEATURES, ObservationEncoder
+from epcx.agents.kernels.encoder import Options, Tiling
+from epcx.agents.layers import MLP
+from epcx.games import Entities, Observation
+
+SMALL = Tiling(rows=16, tiles=2, warps=1, programs=1)
+EXACT = Options(precision="float32", interpret=True, forwards=SMALL, backwards=SMALL)
+
+
+def encoder_of(key, widths):
+    """An encoder for entity types with these numbers of features; its biases are not zero."""
+    game = games.make("grassland", "1-1")
+    encoder = ObservationEncoder(key, game)
+    keys = dict(zip(widths, jax.random.split(key, len(widths)), strict=True))
+    entities = {name: MLP(keys[name], n, HIDDEN, EMBEDDING) for name, n in widths.items()}
+    object.__setattr__(encoder, "entities", entities)
+    noise = lambda x: x + 0.1 * jax.random.normal(key, x.shape)  # noqa: E731
+    return jax.tree.map(noise, encoder)
+
+
+def view_of(key, sets, rows, present=0.7):
+    """Random observations: `sets` has the slots and features of every type."""
+    first, *rest = jax.random.split(key, 1 + len(sets))
+
+    def entities(key, slots, features):
+        one, two = jax.random.split(key)
+        mask = jax.random.bernoulli(two, present, (slots, *rows))
+        return Entities(jax.random.normal(one, (features, slots, *rows)), mask)
+
+    own = jax.random.normal(first, (OWN_FEATURES, *rows))
+    named = zip(rest, sets.items(), strict=True)
+    return Observation(own, {name: entities(key, *size) for key, (name, size) in named})
+
+
+def values_and_gradient(how, encoder, view, slope):
+    @jax.jit
+    def both(encoder):
+        encoded, back = jax.vjp(how, encoder)
+        return encoded, back(slope)[0]
+
+    return both(encoder)
+
+
+def plain(view):
+    return lambda encoder: encoder.attending(view)[0]
+
+
+def fused(view, options=EXACT):
+    return lambda encoder: encoder.fused(view, options)
+
+
+def check_equal(sets, rows, present=0.7, options=EXACT, tolerance=1e-4):
+    encoder = encoder_of(jax.random.key(0), {name: n for name, (_, n) in sets.items()})
+    view = view_of(jax.random.key(1), sets, rows, present)
+    slope = jax.random.normal(jax.random.key(2), (encoder.width, *rows))
+    truth = values_and_gradient(plain(view), encoder, view, slope)
+    ours = values_and_gradient(fused(view, options), encoder, view, slope)
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(ours))
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(truth), strict=True):
+        np.testing.assert_allclose(a, b, atol=tolerance * max(1.0, float(jnp.abs(b).max())))
+
+
+@pytest.mark.parametrize("slots", [1, 3, 4, 65])
+def test_any_number_of_entities(slots):
+    check_equal({"some": (slots, 4)}, (32,))
+
+
+@pytest.mark.parametrize("features", [1, 5, 7, 15])
+def test_any_number_of_features_up_to_fifteen(features):
+    check_equal({"some": (5, features)}, (16,))
+
+
+def test_several_types_and_rows_that_fill_no_tile():
+    check_equal({"a": (3, 2), "b": (6, 4), "c": (1, 4)}, (3, 7))
+
+
+@pytest.mark.parametrize("present", [0.0, 1.0, 0.1])
+def test_empty_and_full_sets(present):
+    check_equal({"a": (3, 2), "b": (6, 4)}, (32,), present)
+
+
+def test_types_of_which_there_is_none():
+    encoder = encoder_of(jax.random.key(0), {"a": 2, "b": 4})
+    sets = {"a": (0, 2), "b": (3, 4)}
+    view = view_of(jax.random.key(1), sets, (16,))
+    encoded = jax.jit(fused(view))(encoder)
+    assert (encoded[EMBEDDING : 2 * EMBEDDING] == 0).all()
+    assert (encoded[2 * EMBEDDING :] != 0).any()
+
+
+def test_scores_that_exponentials_cannot_hold():
+    """Weights a hundred times as large make scores of thousands."""
+    encoder = encoder_of(jax.random.key(0), {"a": 4})
+    encoder = jax.tree.map(lambda x: 30 * x, encoder)
+    view = view_of(jax.random.key(1), {"a": (5, 4)}, (16,))
+    slope = jnp.ones((encoder.width, 16))
+    ours = values_and_gradient(fused(view), encoder, view, slope)
+    truth = values_and_gradient(plain(view), encoder, view, slope)
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(truth), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-2, atol=1e-3 * float(jnp.abs(b).max()))
+
+
+def test_tiles_of_other_sizes_forwards_and_backwards():
+    large = Tiling(rows=32, tiles=1, warps=1)
+    options = Options("float32", True, SMALL, large)
+    check_equal({"a": (3, 2)}, (40,), options=options)
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("tf32", 1e-4), ("bf16", 0.05)])
+def test_other_precisions_are_near(precision, tolerance):
+    """Interpreted on a CPU, tf32 is float32."""
+    check_equal(
+        {"a": (4, 2), "b": (6, 4)},
+        (64,),
+        options=Options(precision, True, SMALL, SMALL),
+        tolerance=tolerance,
+    )
+
+
+def test_many_agents_of_many_matches_share_what_they_see():
+    """Under vmap over matches and agents; the agents of a match see the same."""
+    sets, rows = {"a": (3, 2), "b": (4, 4)}, (2, 8)
+    keys = jax.random.split(jax.random.key(0), (2, 3))
+    encoders = jax.vmap(jax.vmap(lambda key: encoder_of(key, {"a": 2, "b": 4})))(keys)
+    views = jax.vmap(lambda key: view_of(key, sets, rows))(jax.random.split(jax.random.key(1), 2))
+    slope = jax.random.normal(jax.random.key(2), (48, *rows))
+
+    def gradients(how):
+        def one(encoder, view):
+            return jax.grad(lambda encoder: (how(view)(encoder) * slope).sum())(encoder)
+
+        return jax.jit(jax.vmap(jax.vmap(one, (0, None))))(encoders, views)
+
+    ours, truth = gradients(fused), gradients(plain)
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(truth), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-3)
+
+
+def test_what_agents_share_is_not_copied_for_each_of_them():
+    game = games.make("grassland", "3-2")
+    make = lambda key: ARCHITECTURES["attention"].critic(key, game)  # noqa: E731
+    critics = jax.vmap(make)(jax.random.split(jax.random.key(0), 5))
+    world = jax.vmap(game.reset, out_axes=-1)(jax.random.split(jax.random.key(0), 64))
+    views = ARCHITECTURES["attention"].observe(game, world)
+    many = jax.vmap(lambda critic: critic.encoder.fused(views, EXACT))
+    program = jax.make_jaxpr(many)(critics)
+    (call,) = calls(program.jaxpr)
+    sizes = [x.aval.shape for x in call.invars]
+    assert (320, 16) in sizes  # what the agents see of themselves: rows are agents and samples
+    assert not any(np.prod(size) >= 5 * 320 * 16 for size in sizes)
+
+
+def calls(program):
+    """The kernels that a program calls."""
+    for equation in program.eqns:
+        if equation.primitive.name == "pallas_call":
+            yield equation
+        for value in equation.params.values():
+            inner = getattr(value, "jaxpr", value)
+            if hasattr(inner, "eqns"):
+                yield from calls(inner)
