@@ -142,7 +142,7 @@ def errors(ours: Any, truth: Any) -> list[float]:
 
 def operations(views: Observation) -> int:
     """Of one encoder, forwards."""
-    total = views.own[0].size * 2 * (OWN_FEATURES * HIDDEN + HIDDEN * EMBEDDING)
+    total = views.own.size // OWN_FEATURES * 2 * (OWN_FEATURES * HIDDEN + HIDDEN * EMBEDDING)
     for features, mask in views.entities.values():
         layers = features.shape[0] * HIDDEN + HIDDEN * EMBEDDING
         total += mask.size * 2 * (layers + 2 * EMBEDDING)

@@ -1,7 +1,9 @@
 """Trains what a run asks for, in chunks of seconds, and keeps what is needed to go on."""
 
+import contextlib
 import time
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -10,7 +12,9 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
+from epcx.engines.ahead import Ahead
 from epcx.engines.arena import Arena, everybody
+from epcx.engines.devices import free_memory, on_cpu
 from epcx.engines.local import LocalEngine
 from epcx.errors import InputError, RunError
 from epcx.evolution.curriculum import AgentSet, Generation, Mutants, Stage, evolve
@@ -21,7 +25,7 @@ from epcx.runs.checkpoint import Arrays, Checkpoint
 from epcx.runs.run import LINEAGE, Run
 from epcx.runs.weights import named, unnamed
 from epcx.trained import about
-from epcx.training import Training, check_memory
+from epcx.training import Training, check_memory, plan
 
 CHUNK_SECONDS = 2.0  # between two looks at the clock, the keyboard and the progress bar
 CHECKPOINT_SECONDS = 180.0
@@ -112,6 +116,8 @@ class RunTrainer:
         self.saved = time.monotonic()
         self.saving = 0.0
         self.loaded: Checkpoint | None = None
+        self.free = free_memory(jax.local_devices())
+        self.ahead = Ahead()
 
     def train(self, checkpoint: Checkpoint | None = None) -> None:
         """From the beginning, or from a checkpoint."""
@@ -132,6 +138,7 @@ class RunTrainer:
             cause = str(error)
             raise
         finally:
+            self.ahead.close()
             self._finish(ended, cause)
         self.run.checkpoints.clear()
 
@@ -169,15 +176,19 @@ class RunTrainer:
             return Mutants(unnamed(loaded.arrays["agents"], like), stopped)
         number = len(matches) if matches else stage.matches
         assert number is not None
-        engine = LocalEngine(learner, number)
+        restored = loaded is not None and loaded.about["phase"] == "training"
         log = Log(self.run, stage, number, sum(row["episodes"] for row in self.ledger))
         stopped = np.zeros(number, bool)
         total, done = learner.updates(stage.episodes), 0
         lines, pictures = marks(total), marks(total, self._snapshots(stage))
         name = f"{stage}  ({stage.number + 1}/{len(self.curriculum.stages)})"
         self.watcher.begin(name, learner.episodes(total))
+        with self.clock.counting():
+            make = partial(self._engine, stage, number, start=not restored)
+            engine = self.ahead.get((stage.number, number), make)
         self.watcher.say(f"{stage}: {engine.in_words()}")
-        if loaded and loaded.about["phase"] == "training":
+        self._look_ahead(stage)
+        if restored and loaded:
             engine.restore([loaded.arrays[f"match-{i}"] for i in range(number)])
             done = loaded.about["updates"]
             stopped = np.array(loaded.about["stopped"])
@@ -185,7 +196,8 @@ class RunTrainer:
             loaded.arrays.clear()  # the replays are on the devices now
         else:
             stack = None if matches is None else jax.tree.map(lambda *x: np.stack(x), *matches)
-            engine.start(key, stack)
+            with self.clock.counting():
+                engine.start(key, stack)
             if pictures:
                 self._keep_policies(stage, engine.agents(), log.before + learner.episodes(0))
         self.clock.restart()
@@ -228,7 +240,6 @@ class RunTrainer:
 
     def play(self, stage: Stage, teams: Iterable[Any], games: int, key: Array) -> np.ndarray:
         """Games of the fitness; interrupts are met between two of them."""
-        learner = self.training.learner(stage.game)
         episodes = self.training.fitness_episodes
         self.watcher.begin(f"{stage}  fitness", games * episodes)
 
@@ -238,10 +249,36 @@ class RunTrainer:
                 self.watcher.show(number * episodes, {})
                 yield team
 
-        played = Arena(stage.game, everybody(learner)).play(watched(), key, episodes)
+        arena = self.ahead.get((stage.number, "fitness"), partial(self._arena, stage))
+        played = arena.play(watched(), key, episodes)
         self.watcher.show(games * episodes, {})
         shaping = float(self.training.shaped_fitness)
         return np.stack([(x["reward"] + shaping * x["shaping"]).mean(-1) for x in played])
+
+    # Programs
+
+    def _engine(self, stage: Stage, matches: int, start: bool = True) -> LocalEngine:
+        """Whatever has been trained before: the memory of a GPU is free by then."""
+        learner = self.training.learner(stage.game)
+        if on_cpu():
+            return LocalEngine(learner, matches)
+        return LocalEngine(learner, matches, free=self.free).compile(start, not stage.number)
+
+    def _arena(self, stage: Stage) -> Arena:
+        learner = self.training.learner(stage.game)
+        arena = Arena(stage.game, everybody(learner))
+        return arena if on_cpu() else arena.compile(jax.eval_shape(learner.init, jax.random.key(0)))
+
+    def _look_ahead(self, stage: Stage) -> None:
+        """Compiles what comes after the training of a stage, while a GPU is busy with it."""
+        if on_cpu():
+            return
+        if self.curriculum.sets is not None:
+            self.ahead.prepare((stage.number, "fitness"), partial(self._arena, stage))
+        for later in self.curriculum.stages[stage.number + 1 :][:1]:
+            matches = plan(self.training)[later.number].matches
+            make = partial(self._engine, later, matches)
+            self.ahead.prepare((later.number, matches), make)
 
     # What is kept
 
@@ -336,11 +373,20 @@ class Clock:
     def updates(self, most: int) -> int:
         return max(1, min(most, int(self.rate * CHUNK_SECONDS)))
 
-    def time(self, advance: Any, updates: int) -> Any:
+    @contextlib.contextmanager
+    def counting(self) -> Iterator[None]:
+        """What is done within is part of the training."""
         begin = time.perf_counter()
-        result = advance(updates)
-        seconds = time.perf_counter() - begin
-        self.total += seconds
+        try:
+            yield
+        finally:
+            self.total += time.perf_counter() - begin
+
+    def time(self, advance: Any, updates: int) -> Any:
+        before = self.total
+        with self.counting():
+            result = advance(updates)
+        seconds = self.total - before
         self.chunks += 1
         if self.chunks > 1:
             self.rate = updates / seconds

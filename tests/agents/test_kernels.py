@@ -1,15 +1,22 @@
 """The kernel for GPUs, interpreted on the CPU, against the plain network it stands for."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from epcx import games
+from epcx.agents import attention as networks
+from epcx.agents import layers
 from epcx.agents.agent import ARCHITECTURES
 from epcx.agents.attention import EMBEDDING, HIDDEN, OWN_FEATURES, ObservationEncoder
+from epcx.agents.kernels import attention, encoder
+from epcx.agents.kernels.attention import Options as AttentionOptions
 from epcx.agents.kernels.encoder import Options, Tiling
-from epcx.agents.layers import MLP
+from epcx.agents.layers import MLP, attend
+from epcx.agents.seat import seats
 from epcx.games import Entities, Observation
 
 SMALL = Tiling(rows=16, tiles=2, warps=1, programs=1)
@@ -143,6 +150,62 @@ def test_many_agents_of_many_matches_share_what_they_see():
     ours, truth = gradients(fused), gradients(plain)
     for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(truth), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-3)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("present", [0.6, 0.0, 1.0])
+def test_attention_over_groups_of_agents(groups, present):
+    """Values and gradients, with rows that fill no tile; the groups have nobody in common."""
+    keys = jax.random.split(jax.random.key(0), 5)
+    query = jax.random.normal(keys[0], (16, 37))
+    values = jax.random.normal(keys[1], (16, 5, 37))
+    there = jax.random.bernoulli(keys[2], present, (5, 37))
+    first = jax.random.bernoulli(keys[3], 0.5, (5, 37))
+    masks = [there & first, there & ~first][:groups]
+    slope = jax.random.normal(keys[4], (groups * 16, 37))
+    options = attention.Options(interpret=True, rows=16)
+
+    def ours(query, values):
+        return jnp.concatenate(attention.attend(options, query, values, masks))
+
+    def plain(query, values):
+        return jnp.concatenate([attend(query, values, values, mask)[0] for mask in masks])
+
+    @partial(jax.jit, static_argnums=0)
+    def both(how, query, values):
+        mixed, back = jax.vjp(how, query, values)
+        return mixed, back(slope)
+
+    results = [jax.tree.leaves(both(how, query, values)) for how in (ours, plain)]
+    for a, b in zip(*results, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def test_a_critic_judges_on_a_gpu_as_on_a_cpu(monkeypatch):
+    """All of it: what it sees, everybody's embedding, and the attention over both groups."""
+    game = games.make("grassland", "3-2")
+    architecture = ARCHITECTURES["attention"]
+    critic = architecture.critic(jax.random.key(0), game)
+    worlds = jax.vmap(game.reset, out_axes=-1)(jax.random.split(jax.random.key(1), 8))
+    views = architecture.observe(game, worlds)
+    actions = jax.nn.softmax(jax.random.normal(jax.random.key(2), (5, 5, 8)), 0)
+    alive = jax.random.bernoulli(jax.random.key(3), 0.8, (5, 8))
+    seat = jax.tree.map(lambda x: x[1], seats(game))
+
+    def value(critic):
+        context = critic.context(views, actions, alive, seat)
+        other = critic.reconsider(context, actions[:, 0])
+        return (critic.judge(context) + other).sum()
+
+    expected = jax.jit(jax.value_and_grad(value))(critic)
+    for module in (layers, networks):
+        monkeypatch.setattr(module, "on_gpu", lambda: True)
+    monkeypatch.setattr(encoder, "Options", lambda precision: EXACT)
+    monkeypatch.setattr(attention, "Options", lambda: attention_exactly)
+    attention_exactly = AttentionOptions(interpret=True, rows=16)
+    ours = jax.jit(jax.value_and_grad(lambda critic: value(critic)))(critic)
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-4)
 
 
 def test_what_agents_share_is_not_copied_for_each_of_them():

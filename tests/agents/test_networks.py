@@ -42,7 +42,7 @@ def critics(game, architecture, agents, world, actions):
 
 
 def value(critic, views, actions, alive, seat):
-    return critic.judge(critic.context(views, actions, alive, seat), seat.mine(actions))
+    return critic.judge(critic.context(views, actions, alive, seat))
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -221,9 +221,9 @@ def test_attention_weights_can_be_inspected():
     @jax.jit
     def judged(critic):
         context = critic.context(views, last(actions.T), last(world.alive), seat)
-        return critic.attending(context, seat.mine(last(actions.T)))
+        return critic.attention(context)
 
-    _, (mates, foes) = judged(agent.critic)
+    mates, foes = judged(agent.critic)
     for given, group in ((mates, seat.teammates), (foes, seat.opponents)):
         allowed = np.asarray(group & world.alive)
         assert (np.asarray(given[:, 0]) > 0).tolist() == allowed.tolist()

@@ -50,6 +50,18 @@ def test_matches_that_take_turns_learn_as_side_by_side(alone):
     same(engine.agents(), alone[0].agents(), atol=1e-4)
 
 
+def test_what_was_compiled_ahead_is_not_compiled_again(alone, caplog):
+    """For agents that are given, as in a later stage."""
+    engine = LocalEngine(learners.make("mean-field", GAME, HYPER), 3, jax.devices()[:1])
+    engine.compile(fresh=False)
+    agents = alone[0].agents()
+    with jax.log_compiles(), caplog.at_level("WARNING"):
+        engine.start(jax.random.key(1), agents)
+        engine.advance(3)
+    assert not [line for line in caplog.messages if "Compiling" in line and "body" in line]
+    assert engine.agents().policy.mlp.layers[0].weight.shape[0] == 3
+
+
 def test_a_match_is_the_learner_alone(alone):
     """The engine adds nothing to what the learner does, written for one match."""
     learner = alone[0].learner

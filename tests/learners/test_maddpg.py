@@ -114,7 +114,7 @@ def test_the_losses_are_those_of_the_equations(learner, state, batch):
 @partial(jax.jit, static_argnums=0)
 def loss_of(learner, policy, critic, context, seat, batch, noise):
     """Of a policy, as its critic judges it."""
-    return learner.policy_loss(policy, partial(critic.judge, context), seat, batch, noise)
+    return learner.policy_loss(policy, partial(critic.reconsider, context), seat, batch, noise)
 
 
 def one_world(worlds, b):

@@ -12,8 +12,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from epcx.agents.kernels import current_precision, encoder, on_gpu
-from epcx.agents.layers import MLP, Linear, attend, normalise
+from epcx.agents.kernels import attention, current_precision, encoder, on_gpu
+from epcx.agents.layers import (
+    MLP,
+    Linear,
+    attend,
+    attention_weights,
+    normalise,
+    project,
+)
 from epcx.agents.seat import Seat
 from epcx.games import NUM_ACTIONS, Entities, Game, Observation, World
 
@@ -139,11 +146,12 @@ class AttentionPolicy(eqx.Module):
 
 
 class Context(NamedTuple):
-    """What a critic makes of a situation, whatever its own agent does in it."""
+    """What a critic makes of a situation."""
 
-    own: Float[Array, "..."]  # the agent's encoded observation
-    keys: Float[Array, "..."]  # W_phi f(o_j, a_j) of everybody [16, N, batch]
-    embedded: Float[Array, "..."]  # f(o_j, a_j) [16, N, batch]
+    own: Float[Array, "..."]  # the agent's encoded observation [width, batch]
+    mine: Float[Array, "..."]  # f(o_i, a_i) [16, batch]
+    embedded: Float[Array, "..."]  # f(o_j, a_j) of everybody [16, N, batch]
+    keys: Float[Array, "..."]  # W_phi f(o_j, a_j) [16, N, batch]
     groups: list[Bool[Array, "..."]]  # living teammates, living opponents: [N, batch]
 
 
@@ -182,7 +190,8 @@ class AttentionCritic(eqx.Module):
         groups = (seat.teammates, seat.opponents)[: self.groups]
         masks = [jnp.asarray(group)[:, None] & alive for group in groups]
         embedded = self.embed(encoded, actions)
-        return Context(seat.mine(encoded), self.key(embedded), embedded, masks)
+        own = jax.lax.stop_gradient(seat.pick(encoded))
+        return Context(own, seat.mine(embedded), embedded, self.key(embedded), masks)
 
     def embed(
         self, encoded: Float[Array, "width *rows"], actions: Float[Array, "5 *rows"]
@@ -191,18 +200,28 @@ class AttentionCritic(eqx.Module):
         acted = jax.nn.relu(self.action(actions))
         return jax.nn.relu(self.combine(encoded, acted))
 
-    def judge(self, context: Context, action: Float[Array, "5 batch"]) -> Float[Array, "batch"]:
-        return self.attending(context, action)[0]
+    def judge(self, context: Context) -> Float[Array, "batch"]:
+        """The value of what was done."""
+        return self.conclude(context, context.mine)
 
-    def attending(
+    def reconsider(
         self, context: Context, action: Float[Array, "5 batch"]
-    ) -> tuple[Float[Array, "batch"], list[Float[Array, "agents batch"]]]:
-        """The value, and the attention weights among teammates and among opponents."""
-        mine = self.embed(context.own, action)
+    ) -> Float[Array, "batch"]:
+        """The value if the agent itself had done something else."""
+        return self.conclude(context, self.embed(context.own, action))
+
+    def conclude(self, context: Context, mine: Float[Array, "16 batch"]) -> Float[Array, "batch"]:
         query = self.query(mine)
-        parts, weights = [jax.nn.relu(self.own(mine))], []
-        for mask in context.groups:
-            mixed, given = attend(query, context.keys, context.embedded, mask)
-            parts.append(normalise(mixed))
-            weights.append(given)
-        return self.value(jnp.concatenate(parts))[0], weights
+        if on_gpu():
+            # (W_psi f_i) . (W_phi f_j), without the keys of everybody.
+            back = project(self.key.weight.T, query)
+            mixed = attention.attend(attention.Options(), back, context.embedded, context.groups)
+        else:
+            mixed = [attend(query, context.keys, context.embedded, g)[0] for g in context.groups]
+        parts = [jax.nn.relu(self.own(mine)), *map(normalise, mixed)]
+        return self.value(jnp.concatenate(parts))[0]
+
+    def attention(self, context: Context) -> list[Float[Array, "agents batch"]]:
+        """The weights among teammates and among opponents."""
+        query = self.query(context.mine)
+        return [attention_weights(query, context.keys, group) for group in context.groups]

@@ -1,7 +1,7 @@
 """The baselines' networks: MADDPG's plain MLPs, and the mean-field critic.
 
-They see flat observations [width, N, batch], whose width fixes the population. A critic's value of
-the own action is `judge` in a `context`, which holds everything else.
+They see flat observations [width, N, batch], whose width fixes the population. As all critics,
+they `judge` what was done in a `context`, and `reconsider` it with another action of their agent.
 """
 
 import equinox as eqx
@@ -56,14 +56,16 @@ class ConcatenationCritic(eqx.Module):
     ) -> tuple[Array, Array, Array]:
         return views, actions, jnp.asarray(seat.me)[:, None]
 
-    def judge(
+    def judge(self, context: tuple[Array, Array, Array]) -> Float[Array, "batch"]:
+        views, actions, _ = context
+        joined = [x.swapaxes(0, 1).reshape(-1, x.shape[-1]) for x in (views, actions)]
+        return self.mlp(jnp.concatenate(joined))[0]
+
+    def reconsider(
         self, context: tuple[Array, Array, Array], action: Float[Array, "5 batch"]
     ) -> Float[Array, "batch"]:
         views, actions, me = context
-        actions = jnp.where(me, action[:, None], actions)
-        batch = actions.shape[-1]
-        joined = [x.swapaxes(0, 1).reshape(-1, batch) for x in (views, actions)]
-        return self.mlp(jnp.concatenate(joined))[0]
+        return self.judge((views, jnp.where(me, action[:, None], actions), me))
 
 
 class MeanFieldCritic(eqx.Module):
@@ -80,13 +82,16 @@ class MeanFieldCritic(eqx.Module):
         actions: Float[Array, "5 agents batch"],
         alive: Bool[Array, "agents batch"],
         seat: Seat,
-    ) -> tuple[Array, Array]:
+    ) -> tuple[Array, Array, Array]:
         others = jnp.asarray(seat.teammates | seat.opponents)[:, None] & alive
         mean = (actions * others).sum(1) / jnp.maximum(others.sum(0), 1)
-        return seat.mine(views), mean
+        return seat.mine(views), seat.mine(actions), mean
 
-    def judge(
-        self, context: tuple[Array, Array], action: Float[Array, "5 batch"]
+    def judge(self, context: tuple[Array, Array, Array]) -> Float[Array, "batch"]:
+        return self.mlp(jnp.concatenate(context))[0]
+
+    def reconsider(
+        self, context: tuple[Array, Array, Array], action: Float[Array, "5 batch"]
     ) -> Float[Array, "batch"]:
-        view, mean = context
-        return self.mlp(jnp.concatenate([view, action, mean]))[0]
+        view, _, mean = context
+        return self.judge((view, action, mean))

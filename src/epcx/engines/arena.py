@@ -64,6 +64,17 @@ class Arena:
             for i in range(0, len(results), rounds)
         ]
 
+    def compile(self, team: Any) -> "Arena":
+        """Ahead of time, for teams of these shapes."""
+        teams, keys = jax.eval_shape(
+            lambda: (
+                jax.tree.map(lambda x: jnp.zeros((self.rows, *x.shape), x.dtype), team),
+                jax.random.split(jax.random.key(0), self.rows),
+            )
+        )
+        self._play.lower(teams, keys).compile()
+        return self
+
     @property
     def names(self) -> tuple[str, ...]:
         covers = ("coverage",) * self.game.covers

@@ -12,6 +12,10 @@ from epcx.runs.provenance import cores
 CONFIG: Any = jax.config
 
 
+def on_cpu() -> bool:
+    return jax.default_backend() == "cpu"
+
+
 def use_all_cores() -> None:
     """Makes every CPU core a device of its own; only before JAX is first used.
 

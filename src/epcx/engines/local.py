@@ -6,6 +6,7 @@ devices than matches, the devices of a row share one. Matches that do not fit at
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
 from operator import itemgetter
@@ -52,14 +53,21 @@ def lay_out(matches: int, devices: int, platform: str, most_parts: int) -> Layou
 class LocalEngine:
     """Trains `matches` matches of one learner; all of them on all local devices."""
 
-    def __init__(self, learner: Learner, matches: int, devices: Sequence[Any] | None = None):
+    def __init__(
+        self,
+        learner: Learner,
+        matches: int,
+        devices: Sequence[Any] | None = None,
+        free: int | None = None,
+    ):
+        """`free` bytes are free on each device; by default those that are now."""
         keep_compiled_programs()
         offered = list(devices or jax.local_devices())
         self.matches = matches
         platform = offered[0].platform
         self.layout = lay_out(matches, len(offered), platform, learner.most_parts())
         self.devices = offered[: self.layout.rows * self.layout.parts]
-        self.free = free_memory(self.devices)
+        self.free = free_memory(self.devices) if free is None else free
         self.learner = learner.fitted(platform, self.free, self.layout.at_once, self.layout.parts)
         self.bytes = self.learner.memory() * self.layout.at_once * self.layout.turns  # per device
         self.turns: list[Any] = []
@@ -115,6 +123,20 @@ class LocalEngine:
         """Which matches have stopped learning [matches]."""
         return self._gather([self._first_part(self.learner.diverged(s)) for s in self.turns])
 
+    def compile(self, start: bool = True, fresh: bool = True) -> "LocalEngine":
+        """Ahead of time: `advance`, and `start` with fresh agents or given ones."""
+        place = NamedSharding(self.mesh, SPREAD)
+        state = jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place), self._state_shapes()
+        )
+        programs = [self._advance.lower(state, jax.ShapeDtypeStruct((), jnp.int32))]
+        if start:
+            agents = None if fresh else jax.eval_shape(jax.vmap(self.learner.init), self._keys)
+            programs.append(self._start.lower(self._keys, agents))
+        with ThreadPoolExecutor(len(programs)) as pool:
+            list(pool.map(lambda program: program.compile(), programs))
+        return self
+
     # Checkpoints
 
     def snapshot(self) -> Iterator[dict[str, np.ndarray]]:
@@ -126,7 +148,7 @@ class LocalEngine:
 
     def restore(self, matches: Sequence[dict[str, np.ndarray]]) -> None:
         """Goes on from a snapshot, on any devices that spread a match over as many parts."""
-        shapes = jax.eval_shape(self._start, *self._start_shapes())
+        shapes = self._state_shapes()
         place = NamedSharding(self.mesh, SPREAD)
         parts = {x.shape[0] for arrays in matches for x in arrays.values()}
         if len(matches) != self.matches or parts != {self.layout.parts}:
@@ -167,10 +189,13 @@ class LocalEngine:
 
         return self._compile(body, (PartitionSpec(MATCH), PartitionSpec(MATCH)), SPREAD)
 
-    def _start_shapes(self) -> tuple[Any, None]:
-        return jax.eval_shape(
-            lambda: jax.random.split(jax.random.key(0), self.layout.per_turn)
-        ), None
+    @cached_property
+    def _keys(self) -> Any:
+        """The shape of the keys of a turn."""
+        return jax.eval_shape(lambda: jax.random.split(jax.random.key(0), self.layout.per_turn))
+
+    def _state_shapes(self) -> Any:
+        return jax.eval_shape(self._start, self._keys, None)
 
     @cached_property
     def _advance(self) -> Any:

@@ -251,7 +251,7 @@ class MADDPG:
             descend = jax.value_and_grad(self.critic_loss, has_aux=True)
             (critic_loss, context), to_critic = descend(agent.critic, seat, batch, goal)
             # The same critic in the same situations: only the own actions differ.
-            judge = partial(agent.critic.judge, context)
+            judge = partial(agent.critic.reconsider, context)
             ascend = jax.value_and_grad(self.policy_loss)
             policy_loss, to_policy = ascend(agent.policy, judge, seat, batch, noise)
             return Losses(critic_loss, policy_loss), (to_critic, to_policy)
@@ -268,9 +268,8 @@ class MADDPG:
     def target(self, agent: Agent, seat: Seat, batch: Batch) -> Float[Array, "batch"]:
         """y = r + gamma Q'(x', a') (equation 2); nothing follows for those who are done."""
         step, alive = batch.transition.step, batch.transition.after.alive
-        critic, actions = agent.target_critic, batch.next_actions
-        context = critic.context(batch.after, actions, alive, seat)
-        value = critic.judge(context, seat.mine(actions))
+        critic = agent.target_critic
+        value = critic.judge(critic.context(batch.after, batch.next_actions, alive, seat))
         future = jnp.where(seat.mine(step.done), 0.0, value)
         return seat.mine(step.reward) + self.hyper.discount * future
 
@@ -284,7 +283,7 @@ class MADDPG:
         alive = batch.transition.before.alive
         actions = batch.transition.step.actions.swapaxes(0, 1)
         context = critic.context(batch.before, actions, alive, seat)
-        value = critic.judge(context, seat.mine(actions))
+        value = critic.judge(context)
         return ((value - goal) ** 2 * seat.mine(alive)).sum(), context
 
     def policy_loss(

@@ -47,7 +47,7 @@ class Tiling:
     tiles: int
     warps: int
     stages: int = 3  # of reading ahead
-    programs: int = 128  # for every network, before any of them takes another tile
+    programs: int = 40  # for every network, before any of them takes another tile
 
     def params(self) -> Any:
         return plt.CompilerParams(num_warps=self.warps, num_stages=self.stages)
