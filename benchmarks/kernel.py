@@ -125,7 +125,7 @@ def fused(options: Options) -> Callable[..., Array]:
 def forwards_and_backwards(how: Callable[..., Array]) -> Callable[..., Any]:
     def one(encoder: ObservationEncoder, views: Observation, slope: Array) -> Any:
         encoded, back = jax.vjp(lambda encoder: how(encoder, views), encoder)
-        return encoded, back(slope)[0]
+        return encoded, back(slope.astype(encoded.dtype))[0]
 
     return jax.jit(lambda *arguments: jax.vmap(one, (0, None, 0))(*arguments))
 

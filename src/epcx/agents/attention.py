@@ -188,9 +188,9 @@ class AttentionCritic(eqx.Module):
         """f(o_j, a_j) of everybody, and whom the agent attends to."""
         encoded = self.encoder(views)
         groups = (seat.teammates, seat.opponents)[: self.groups]
-        masks = [jnp.asarray(group)[:, None] & alive for group in groups]
+        masks = [group[:, None] & alive for group in groups]
         embedded = self.embed(encoded, actions)
-        own = jax.lax.stop_gradient(seat.pick(encoded))
+        own = jax.lax.stop_gradient(seat.mine(encoded))
         return Context(own, seat.mine(embedded), embedded, self.key(embedded), masks)
 
     def embed(

@@ -54,7 +54,7 @@ class ConcatenationCritic(eqx.Module):
         alive: Bool[Array, "agents batch"],
         seat: Seat,
     ) -> tuple[Array, Array, Array]:
-        return views, actions, jnp.asarray(seat.me)[:, None]
+        return views, actions, seat.me[:, None]
 
     def judge(self, context: tuple[Array, Array, Array]) -> Float[Array, "batch"]:
         views, actions, _ = context
@@ -83,7 +83,7 @@ class MeanFieldCritic(eqx.Module):
         alive: Bool[Array, "agents batch"],
         seat: Seat,
     ) -> tuple[Array, Array, Array]:
-        others = jnp.asarray(seat.teammates | seat.opponents)[:, None] & alive
+        others = (seat.teammates | seat.opponents)[:, None] & alive
         mean = (actions * others).sum(1) / jnp.maximum(others.sum(0), 1)
         return seat.mine(views), seat.mine(actions), mean
 

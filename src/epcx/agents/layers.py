@@ -50,13 +50,20 @@ class Linear(eqx.Module):
 def project(
     weight: Float[Array, "outputs inputs"], x: Float[Array, "inputs rows"]
 ) -> Float[Array, "outputs rows"]:
-    return weight @ x
+    """The product, in float32. Weights are as precise as `x`, which a GPU may have in bfloat16."""
+    return _product(weight.astype(x.dtype), x, 1, 0)
+
+
+def _product(a: Array, b: Array, over_a: int, over_b: int) -> Array:
+    dimensions = ((over_a,), (over_b,)), ((), ())
+    return jax.lax.dot_general(a, b, dimensions, preferred_element_type=jnp.float32)
 
 
 def _project_backwards(saved: tuple[Array, Array], slope: Array) -> tuple[Array, Array]:
     weight, x = saved
-    to_weight = jax.lax.dot_general(slope, x, (((1,), (1,)), ((), ())))
-    return to_weight, jax.lax.dot_general(weight, slope, (((0,), (0,)), ((), ())))
+    slope = slope.astype(x.dtype)
+    to_x = _product(weight.astype(x.dtype), slope, 0, 0)
+    return _product(slope, x, 1, 1), to_x.astype(x.dtype)
 
 
 project.defvjp(lambda weight, x: (project(weight, x), (weight, x)), _project_backwards)

@@ -201,7 +201,7 @@ class MADDPG:
             return self.gradients(agent, seat, batches, second)
 
         keys = jax.random.split(own, self.game.num_agents)
-        stacks = state.agents, jax.tree.map(jnp.asarray, seats(self.game)), keys
+        stacks = state.agents, seats(self.game), keys
         sums, living = side_by_side(learn, stacks, self.agents_at_once)
         if self.parts > 1:
             sums, living = jax.lax.psum((sums, living), PART)
@@ -290,7 +290,7 @@ class MADDPG:
         self, policy: Any, judge: Any, seat: Seat, batch: Batch, noise: Float[Array, "5 batch"]
     ) -> Float[Array, ""]:
         """-Q with the agent's own action taken from its policy (equation 1), summed likewise."""
-        logits = policy(jax.tree.map(seat.pick, batch.before))
+        logits = policy(jax.tree.map(seat.mine, batch.before))
         value = judge(gumbel_softmax(logits, noise))
         penalty = self.hyper.logit_penalty * (logits**2).mean(0)
         return ((penalty - value) * seat.mine(batch.transition.before.alive)).sum()

@@ -8,7 +8,7 @@ matrix, on tensor cores.
 
     own     [features, rows]            mlp: (weight, bias, weight, bias)
     types   features [features, slots, rows], mask [slots, rows]
-    encoded [(1 + types) x size, rows]
+    encoded [(1 + types) x size, rows], as precise as the products
 
 Tensor cores sum over 16 numbers at least. So several entities are packed side by side, each with a
 one behind its features for the bias; and the first layer has a copy of its weights for each of
@@ -178,11 +178,14 @@ def _run(
         for packing, (features, mask) in zip(packings, types, strict=True)
     ]
     grid = Grid(options.forwards, rows)
-    heights = (1 + len(types)) * size, *((len(types) * size, len(types)) if remember else ())
+    shapes = [jax.ShapeDtypeStruct(((1 + len(types)) * size, rows), options.dtype)]
+    if remember:
+        shapes.append(jax.ShapeDtypeStruct((len(types) * size, rows), options.dtype))
+        shapes.append(jax.ShapeDtypeStruct((len(types), rows), jnp.float32))
     encoded, *rest = pl.pallas_call(
         partial(_forwards_kernel, options, grid, packings),
         grid=(grid.programs,),
-        out_shape=[jax.ShapeDtypeStruct((height, rows), jnp.float32) for height in heights],
+        out_shape=shapes,
         compiler_params=options.forwards.params(),
         interpret=options.interpret,
         name="encoder_forwards",
@@ -212,7 +215,7 @@ def _backwards(options: Options, saved: Any, slope: Array) -> tuple[Any, None, N
     to_query, *shares = call(
         partial(_backwards_kernel, options, grid, packings[1:]),
         out_shape=[
-            jax.ShapeDtypeStruct(mixed.shape, jnp.float32),
+            jax.ShapeDtypeStruct(mixed.shape, options.dtype),
             *(room(*pair) for pair in zip(mlps[1:], packings[1:], strict=True)),
         ],
         name="encoder_backwards",
@@ -262,7 +265,7 @@ class Tile(NamedTuple):
     rows: Any
 
     def part(self, ref: Any, number: int, size: int) -> Float[Array, "rows size"]:
-        return ref[pl.ds(number * size, size), self.rows].T
+        return ref[pl.ds(number * size, size), self.rows].T.astype(jnp.float32)
 
     def each_group(self, packing: Packing, packed: Packed, step: Any, carry: Any) -> Any:
         """`carry` after a step with each group of entities, and which of them are there."""
@@ -281,7 +284,9 @@ class Tile(NamedTuple):
         return jax.lax.fori_loop(0, packing.words, word, carry)
 
     def store(self, ref: Any, number: int, values: Float[Array, "rows size"]) -> None:
-        ref[pl.ds(number * values.shape[1], values.shape[1]), self.rows] = values.T
+        ref[pl.ds(number * values.shape[1], values.shape[1]), self.rows] = values.T.astype(
+            ref.dtype
+        )
 
 
 def _forwards_kernel(
@@ -299,16 +304,16 @@ def _forwards_kernel(
     def attend(t: int, layers: Layers, packed: Any, k: Array) -> None:
         tile = tiles(k)
         query = alone(options, mlps[0])(me[tile.rows, :], 0)[1]
+        query = query.astype(options.dtype).astype(jnp.float32)  # as the way back will read it
         if t == 0:
             tile.store(encoded, 0, query)
         rows, size = query.shape
-        scaled = query * (LOG2_E / size**0.5)
 
         def some(x: Array, there: Any, carry: Any) -> Any:
             highest, total, sums = carry
             embedded = [layers(x, j)[1] for j in range(len(there))]
             pairs = list(zip(embedded, there, strict=True))
-            scores = [jnp.where(seen, (e * scaled).sum(1), LOWEST) for e, seen in pairs]
+            scores = [jnp.where(seen, _score(query, e), LOWEST) for e, seen in pairs]
             above = reduce(jnp.maximum, scores, highest)
             shrink = jnp.exp2(highest - above)
             total, sums = total * shrink, sums * shrink[:, None]
@@ -352,7 +357,6 @@ def _backwards_kernel(
         rows, size = grid.rows, layers.size
         scale = size**-0.5
         query = tile.part(encoded, 0, size)
-        scaled = query * (LOG2_E * scale)
         sums, total = tile.part(mixed, t, size), totals[t, tile.rows]
         normal, rate = _normalised(sums)
         above = jnp.where(normal > 0, tile.part(slope, 1 + t, size), 0.0)
@@ -364,7 +368,7 @@ def _backwards_kernel(
             to_query, gradient = carry
             for j, seen in enumerate(there):
                 before, embedded = layers(x, j)
-                score = (embedded * scaled).sum(1)
+                score = _score(query, embedded)
                 weight = jnp.where(seen, jnp.exp2(score - total), 0.0)
                 to_score = weight * ((embedded * to_sums).sum(1) - average) * scale
                 to_query = to_query + to_score[:, None] * embedded
@@ -409,6 +413,11 @@ def _keep(share: Any, gradient: Any) -> None:
         share[0][here, j] = first
     share[1][here] = second
     share[2][here] = bias.sum(0)
+
+
+def _score(query: Array, embedded: Array) -> Array:
+    """For powers of two instead of e. Both ways compute it alike, so that it rounds alike."""
+    return (query * embedded).sum(1) * (LOG2_E / query.shape[1] ** 0.5)
 
 
 def _normalised(x: Array) -> tuple[Array, Array]:
