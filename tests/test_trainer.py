@@ -14,6 +14,7 @@ import pytest
 
 from epcx import games, log, trained, trainer
 from epcx.engines.arena import Arena
+from epcx.engines.local import LocalEngine
 from epcx.errors import InputError, RunError
 from epcx.interrupts import Interrupts
 from epcx.learners import Hyperparameters
@@ -121,6 +122,31 @@ def test_options_of_a_run_are_checked(capsys, collector):
 def whole(tmp_path_factory):
     """What ONE gives without an interruption."""
     return trainer.train(ONE, tmp_path_factory.mktemp("runs") / "whole").path
+
+
+def test_programs_that_were_compiled_ahead_train_the_same(tmp_path, monkeypatch, whole):
+    """As on a GPU."""
+    monkeypatch.setattr(trainer, "on_cpu", lambda: False)
+    ahead = trainer.train(ONE, tmp_path / "ahead")
+    same_results(ahead.path, whole)
+
+
+@pytest.mark.slow
+def test_later_stages_that_were_compiled_ahead_train_the_same(tmp_path, monkeypatch):
+    grown = Training(
+        "food-collection", "epc", ("1", "2"), 60, 60, sets=2, matches=2, fitness_episodes=20,
+        hyper=TINY,
+    )  # fmt: skip
+    plain = trainer.train(grown, tmp_path / "plain")
+    made = []
+    compiled = LocalEngine.compile
+    monkeypatch.setattr(
+        LocalEngine, "compile", lambda *args, **kw: made.append(1) or compiled(*args, **kw)
+    )
+    monkeypatch.setattr(trainer, "on_cpu", lambda: False)
+    ahead = trainer.train(grown, tmp_path / "ahead")
+    same_results(ahead.path, plain.path)
+    assert len(made) == 2  # one per stage: the second is the one that was prepared
 
 
 def test_an_interrupt_keeps_what_is_needed_to_go_on(tmp_path, whole):

@@ -1,6 +1,7 @@
 """The kernel for GPUs, interpreted on the CPU, against the plain network it stands for."""
 
 from functools import partial
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +10,7 @@ import pytest
 
 from epcx import games
 from epcx.agents import attention as networks
-from epcx.agents import layers
+from epcx.agents import kernels, layers
 from epcx.agents.agent import ARCHITECTURES
 from epcx.agents.attention import EMBEDDING, HIDDEN, OWN_FEATURES, ObservationEncoder
 from epcx.agents.kernels import attention, encoder
@@ -231,3 +232,14 @@ def calls(program):
             inner = getattr(value, "jaxpr", value)
             if hasattr(inner, "eqns"):
                 yield from calls(inner)
+
+
+@pytest.mark.parametrize(
+    ("backend", "capability", "usable"),
+    [("cpu", None, False), ("gpu", "9.0", True), ("gpu", "7.5", False), ("gpu", "gfx90a", False)],
+)
+def test_kernels_are_for_gpus_that_have_what_they_need(monkeypatch, backend, capability, usable):
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    device = SimpleNamespace(compute_capability=capability)
+    monkeypatch.setattr(jax, "local_devices", lambda: [device])
+    assert kernels.on_gpu() == usable

@@ -22,6 +22,7 @@ from epcx.learners import Hyperparameters
         ({"worlds": -3}, "worlds -3"),
         ({"steps_per_update": 0}, "steps-per-update 0"),
         ({"warm_up": 0}, "warm-up 0"),
+        ({"precision": "fp8"}, "unknown precision 'fp8': there are float32, tf32, bf16"),
     ],
 )
 def test_impossible_settings_are_refused(setting, complaint):

@@ -7,12 +7,21 @@ from contextvars import ContextVar
 import jax
 
 PRECISIONS = ("float32", "tf32", "bf16")
+OLDEST = 8.0  # NVIDIA's compute capability with bfloat16
 _precision = ContextVar("precision", default="bf16")
 
 
 def on_gpu() -> bool:
-    """Whether programs are for a GPU; otherwise they are laid out for a CPU."""
-    return jax.default_backend() == "gpu"
+    """Whether programs are for a GPU that runs the kernels: NVIDIA's, from Ampere (A100) on.
+
+    Otherwise networks are plain JAX, laid out for a CPU.
+    """
+    if jax.default_backend() != "gpu":
+        return False
+    try:
+        return float(jax.local_devices()[0].compute_capability) >= OLDEST
+    except (AttributeError, ValueError):  # of another maker
+        return False
 
 
 def current_precision() -> str:
