@@ -181,7 +181,7 @@ def _run(
     shapes = [jax.ShapeDtypeStruct(((1 + len(types)) * size, rows), options.dtype)]
     if remember:
         shapes.append(jax.ShapeDtypeStruct((len(types) * size, rows), options.dtype))
-        shapes.append(jax.ShapeDtypeStruct((len(types), rows), jnp.float32))
+        shapes += [jax.ShapeDtypeStruct((len(types), rows), jnp.float32)] * 2
     encoded, *rest = pl.pallas_call(
         partial(_forwards_kernel, options, grid, packings),
         grid=(grid.programs,),
@@ -194,7 +194,7 @@ def _run(
 
 
 def _backwards(options: Options, saved: Any, slope: Array) -> tuple[Any, None, None]:
-    mlps, types, me, packed, encoded, mixed, totals = saved
+    mlps, types, me, packed, encoded, normals, rates, totals = saved
     packings = [Packing(mlps[0][0].shape[1], 1), *packings_of(types)]
     rows = len(me)
     slope = jnp.pad(slope, ((0, 0), (0, rows - slope.shape[1])))
@@ -215,11 +215,11 @@ def _backwards(options: Options, saved: Any, slope: Array) -> tuple[Any, None, N
     to_query, *shares = call(
         partial(_backwards_kernel, options, grid, packings[1:]),
         out_shape=[
-            jax.ShapeDtypeStruct(mixed.shape, options.dtype),
+            jax.ShapeDtypeStruct(normals.shape, options.dtype),
             *(room(*pair) for pair in zip(mlps[1:], packings[1:], strict=True)),
         ],
         name="encoder_backwards",
-    )(mlps[1:], packed, encoded, mixed, totals, slope)
+    )(mlps[1:], packed, encoded, normals, rates, totals, slope)
     share = call(
         partial(_own_backwards_kernel, options, grid),
         out_shape=room(mlps[0], packings[0]),
@@ -270,7 +270,7 @@ class Tile(NamedTuple):
     def each_group(self, packing: Packing, packed: Packed, step: Any, carry: Any) -> Any:
         """`carry` after a step with each group of entities, and which of them are there."""
 
-        def word(w: Array, carry: Any) -> Any:
+        def word(w: Any, carry: Any) -> Any:
             bits = packed.mask[w, self.rows]
 
             def group(g: Array, carry: Any) -> Any:
@@ -281,6 +281,8 @@ class Tile(NamedTuple):
 
             return jax.lax.fori_loop(0, packing.groups, group, carry)
 
+        if packing.words == 1:
+            return word(0, carry)
         return jax.lax.fori_loop(0, packing.words, word, carry)
 
     def store(self, ref: Any, number: int, values: Float[Array, "rows size"]) -> None:
@@ -326,10 +328,14 @@ def _forwards_kernel(
         highest, total, sums = tile.each_group(layers.packing, packed, some, nothing)
         total = jnp.maximum(total, 1e-30)
         sums = sums / total[:, None]
-        tile.store(encoded, 1 + t, jnp.maximum(_normalised(sums)[0], 0.0))
+        sums = sums - sums.mean(1)[:, None]
+        rate = jax.lax.rsqrt((sums * sums).mean(1) + EPSILON)
+        normal = sums * rate[:, None]
+        tile.store(encoded, 1 + t, jnp.maximum(normal, 0.0))
         if remembered:
-            mixed, totals = remembered
-            tile.store(mixed, t, sums)
+            normals, rates, totals = remembered
+            tile.store(normals, t, normal)
+            rates[t, tile.rows] = rate
             totals[t, tile.rows] = highest + jnp.log2(total)
 
     for t, (mlp, packing, packed) in enumerate(zip(mlps[1:], packings, types, strict=True)):
@@ -344,7 +350,8 @@ def _backwards_kernel(
     mlps: Any,
     types: Any,
     encoded: Any,
-    mixed: Any,
+    normals: Any,
+    rates: Any,
     totals: Any,
     slope: Any,
     to_queries: Any,
@@ -357,12 +364,14 @@ def _backwards_kernel(
         rows, size = grid.rows, layers.size
         scale = size**-0.5
         query = tile.part(encoded, 0, size)
-        sums, total = tile.part(mixed, t, size), totals[t, tile.rows]
-        normal, rate = _normalised(sums)
+        normal = tile.part(normals, t, size)
+        rate, total = rates[t, tile.rows], totals[t, tile.rows]
         above = jnp.where(normal > 0, tile.part(slope, 1 + t, size), 0.0)
-        along = (above * normal).mean(1)[:, None]
-        to_sums = rate * (above - above.mean(1)[:, None] - normal * along)
-        average = (to_sums * sums).sum(1)
+        along = (above * normal).mean(1)
+        to_sums = rate[:, None] * (above - above.mean(1)[:, None] - normal * along[:, None])
+        # The weighted mean of what comes next: the slope is at right angles to what it normalises,
+        # but for the epsilon.
+        average = (size * EPSILON) * along * rate * rate
 
         def some(x: Array, there: Any, carry: Any) -> Any:
             to_query, gradient = carry
@@ -418,13 +427,6 @@ def _keep(share: Any, gradient: Any) -> None:
 def _score(query: Array, embedded: Array) -> Array:
     """For powers of two instead of e. Both ways compute it alike, so that it rounds alike."""
     return (query * embedded).sum(1) * (LOG2_E / query.shape[1] ** 0.5)
-
-
-def _normalised(x: Array) -> tuple[Array, Array]:
-    """LayerNorm of rows, and by what it multiplies."""
-    x = x - x.mean(1)[:, None]
-    rate = jax.lax.rsqrt((x * x).mean(1) + EPSILON)[:, None]
-    return x * rate, rate
 
 
 class Layers:
