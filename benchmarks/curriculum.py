@@ -23,7 +23,7 @@ from benchmarks.kernel import operations
 from epcx import presets
 from epcx.agents.agent import ARCHITECTURES
 from epcx.agents.attention import EMBEDDING, HIDDEN
-from epcx.engines.arena import Arena, everybody
+from epcx.engines.arena import AT_ONCE, Arena, everybody
 from epcx.engines.devices import in_words, on_cpu, use_all_cores
 from epcx.engines.local import LocalEngine
 from epcx.games import NUM_ACTIONS, Game
@@ -88,7 +88,7 @@ class Benchmark:
         compiling += timed(lambda: arena.compile(one))
         batch = [one] * arena.rows
         once = timed(lambda: arena.play(batch, jax.random.key(0), 1))
-        rounds = -(-planned.fitness_games * training.fitness_episodes // (500 * arena.rows))
+        rounds = -(-planned.fitness_games * training.fitness_episodes // (AT_ONCE * arena.rows))
         floor = planned.matches * operations_of_an_update(game, training) / rate
         return {
             "population": planned.population,

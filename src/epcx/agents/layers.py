@@ -18,6 +18,7 @@ from epcx.agents.kernels import on_gpu
 
 MOST_UNROLLED = 64  # programs grow with it
 LOWEST = -1e30  # stands in for the highest score of an empty set
+EPSILON = 1e-6  # keeps the normal of nothing at nothing
 
 
 class Linear(eqx.Module):
@@ -112,15 +113,13 @@ def attention_weights(query: Array, keys: Array, mask: Array) -> Float[Array, "s
 
 def dot(a: Float[Array, "size *rows"], b: Float[Array, "size slots *rows"]) -> Array:
     """The sum of products over the features. Written out, it is one pass over `b` on a CPU."""
-    if on_gpu():
-        return (a[:, None] * b).sum(0)
     first, *rest = zip(jnp.unstack(a), jnp.unstack(b), strict=True)
     return sum((x * y for x, y in rest), start=first[0] * first[1])
 
 
 def weigh(weights: Float[Array, "slots *rows"], values: Array) -> Float[Array, "width *rows"]:
     """The weighted sum over the slots, written out likewise where they are few."""
-    if on_gpu() or not 0 < len(weights) <= MOST_UNROLLED:
+    if not 0 < len(weights) <= MOST_UNROLLED:
         return (weights * values).sum(1)
     first, *rest = zip(jnp.unstack(weights), jnp.unstack(values, axis=1), strict=True)
     return sum((x * y for x, y in rest), start=first[0] * first[1])
@@ -150,4 +149,4 @@ _mix.defvjp(_mix_forwards, _mix_backwards)
 def normalise(x: Float[Array, "size *rows"]) -> Float[Array, "size *rows"]:
     """LayerNorm over the features, without learned scale and shift."""
     x = x - x.mean(0)
-    return x * jax.lax.rsqrt((x * x).mean(0) + 1e-6)
+    return x * jax.lax.rsqrt((x * x).mean(0) + EPSILON)

@@ -18,7 +18,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plt
 from jaxtyping import Array, Bool, Float
 
-from epcx.agents.kernels.encoder import LOG2_E, LOWEST
+from epcx.agents.kernels.encoder import LOG2_E
+from epcx.agents.layers import LOWEST
 
 
 @dataclass(frozen=True)

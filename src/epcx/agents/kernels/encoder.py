@@ -28,13 +28,13 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plt
 from jaxtyping import Array, Float
 
+from epcx.agents.layers import EPSILON, LOWEST
+
 WIDTH = 16  # what tensor cores sum over at least
 MOST_FEATURES = WIDTH - 1  # and a one, for the bias
 WORD = 31  # bits of the mask that are read at once
 MOST_SIDE_BY_SIDE = 2  # entities in these 16; with 3 the way back is slower
 LOG2_E = 1.4426950408889634
-LOWEST = -1e30
-EPSILON = 1e-6  # as in `normalise`
 
 MLP = tuple[Array, Array, Array, Array]
 
@@ -53,16 +53,11 @@ class Tiling:
         return plt.CompilerParams(num_warps=self.warps, num_stages=self.stages)
 
 
-FORWARDS = Tiling(rows=32, tiles=8, warps=2)
-BACKWARDS = Tiling(rows=32, tiles=8, warps=2)
-
-
 @dataclass(frozen=True)
 class Options:
     precision: str = "bf16"  # of products: "float32", "tf32" or "bf16"; sums are float32
     interpret: bool = False
-    forwards: Tiling = FORWARDS
-    backwards: Tiling = BACKWARDS
+    tiling: Tiling = Tiling(rows=32, tiles=8, warps=2)
 
     @property
     def dtype(self) -> Any:
@@ -169,15 +164,14 @@ def _run(
     """What is encoded, and what the way back needs."""
     size, number = mlps[0][2].shape[0], own.shape[1]
     packings = packings_of(types)
-    most = max(options.forwards.rows, options.backwards.rows)
-    rows = pl.cdiv(number, most) * most
+    rows = number + -number % options.tiling.rows
     present = jnp.ones((1, number), bool)
     me = Packing(len(own), 1).pack(own[:, None], present, rows, options.dtype).features[0, 0]
     packed = [
         packing.pack(features, mask, rows, options.dtype)
         for packing, (features, mask) in zip(packings, types, strict=True)
     ]
-    grid = Grid(options.forwards, rows)
+    grid = Grid(options.tiling, rows)
     shapes = [jax.ShapeDtypeStruct(((1 + len(types)) * size, rows), options.dtype)]
     if remember:
         shapes.append(jax.ShapeDtypeStruct((len(types) * size, rows), options.dtype))
@@ -186,7 +180,7 @@ def _run(
         partial(_forwards_kernel, options, grid, packings),
         grid=(grid.programs,),
         out_shape=shapes,
-        compiler_params=options.forwards.params(),
+        compiler_params=options.tiling.params(),
         interpret=options.interpret,
         name="encoder_forwards",
     )(mlps, me, packed)
@@ -198,7 +192,7 @@ def _backwards(options: Options, saved: Any, slope: Array) -> tuple[Any, None, N
     packings = [Packing(mlps[0][0].shape[1], 1), *packings_of(types)]
     rows = len(me)
     slope = jnp.pad(slope, ((0, 0), (0, rows - slope.shape[1])))
-    grid = Grid(options.backwards, rows)
+    grid = Grid(options.tiling, rows)
 
     def room(mlp: MLP, packing: Packing) -> Any:
         """Every program writes what it adds to the gradients in its own place."""
@@ -209,7 +203,7 @@ def _backwards(options: Options, saved: Any, slope: Array) -> tuple[Any, None, N
     call = partial(
         pl.pallas_call,
         grid=(grid.programs,),
-        compiler_params=options.backwards.params(),
+        compiler_params=options.tiling.params(),
         interpret=options.interpret,
     )
     to_query, *shares = call(
