@@ -44,9 +44,6 @@ class Benchmark:
     fraction: float = 0.01
     """Of the updates of every stage, to be run."""
 
-    population: tuple[str, ...] = ()
-    """Only these populations; by default all stages of the preset."""
-
     json: bool = False
     """Print JSON only."""
 
@@ -57,8 +54,6 @@ class Benchmark:
         rate = matrix_rate()
         rows = []
         for stage, planned in zip(training.curriculum().stages, plan(training), strict=True):
-            if self.population and planned.population not in self.population:
-                continue
             rows.append(self.measure(training, stage.game, planned, rate))
             if not self.json:
                 print(in_sentence(rows[-1]), flush=True)
@@ -116,7 +111,7 @@ def timed(function: Any, result: Any = lambda: None) -> float:
 def projection(rows: list[dict[str, Any]]) -> dict[str, float]:
     """What the stages add up to."""
     busy = [r["warm_up_seconds"] + r["training_seconds"] + r["fitness_seconds"] for r in rows]
-    hidden = [0.0, *([0.0] * (len(rows) - 1) if on_cpu() else busy[:-1])]
+    hidden = [0.0] * len(rows) if on_cpu() else [0.0, *busy[:-1]]
     waiting = [
         max(0.0, row["compile_seconds"] - before) for row, before in zip(rows, hidden, strict=True)
     ]

@@ -176,7 +176,7 @@ class RunTrainer:
             return Mutants(unnamed(loaded.arrays["agents"], like), stopped)
         number = len(matches) if matches else stage.matches
         assert number is not None
-        restored = loaded is not None and loaded.about["phase"] == "training"
+        halfway = loaded if loaded and loaded.about["phase"] == "training" else None
         log = Log(self.run, stage, number, sum(row["episodes"] for row in self.ledger))
         stopped = np.zeros(number, bool)
         total, done = learner.updates(stage.episodes), 0
@@ -184,16 +184,16 @@ class RunTrainer:
         name = f"{stage}  ({stage.number + 1}/{len(self.curriculum.stages)})"
         self.watcher.begin(name, learner.episodes(total))
         with self.clock.counting():
-            make = partial(self._engine, stage, number, start=not restored)
+            make = partial(self._engine, stage, number, start=halfway is None)
             engine = self.ahead.get((stage.number, number), make)
         self.watcher.say(f"{stage}: {engine.in_words()}")
         self._look_ahead(stage)
-        if restored and loaded:
-            engine.restore([loaded.arrays[f"match-{i}"] for i in range(number)])
-            done = loaded.about["updates"]
-            stopped = np.array(loaded.about["stopped"])
-            log.restore(loaded.about["log"])
-            loaded.arrays.clear()  # the replays are on the devices now
+        if halfway:
+            engine.restore([halfway.arrays[f"match-{i}"] for i in range(number)])
+            done = halfway.about["updates"]
+            stopped = np.array(halfway.about["stopped"])
+            log.restore(halfway.about["log"])
+            halfway.arrays.clear()  # the replays are on the devices now
         else:
             stack = None if matches is None else jax.tree.map(lambda *x: np.stack(x), *matches)
             with self.clock.counting():

@@ -3,6 +3,7 @@
 from functools import partial
 from types import SimpleNamespace
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -30,7 +31,7 @@ def encoder_of(key, widths):
     encoder = ObservationEncoder(key, game)
     keys = dict(zip(widths, jax.random.split(key, len(widths)), strict=True))
     entities = {name: MLP(keys[name], n, HIDDEN, EMBEDDING) for name, n in widths.items()}
-    object.__setattr__(encoder, "entities", entities)
+    encoder = eqx.tree_at(lambda encoder: encoder.entities, encoder, entities)
     noise = lambda x: x + 0.1 * jax.random.normal(key, x.shape)  # noqa: E731
     return jax.tree.map(noise, encoder)
 

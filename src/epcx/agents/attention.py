@@ -5,6 +5,7 @@ of one agent; features come first, a batch last.
 """
 
 import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -52,9 +53,14 @@ def widest(game: Game) -> int:
     reach memory.
     """
     types = entity_shapes(game).values()
-    if on_gpu():
+    if fuses(entities.features.shape[-1] for entities in types):
         return game.num_agents * (1 + len(types)) * EMBEDDING * 4
     return sum(entities.mask.size for entities in types) * HIDDEN * 4
+
+
+def fuses(features: Iterable[int]) -> bool:
+    """Whether the kernel is used, for entity types with these numbers of features."""
+    return on_gpu() and all(number <= encoder.MOST_FEATURES for number in features)
 
 
 def entity_shapes(game: Game) -> dict[str, Entities]:
@@ -84,7 +90,7 @@ class ObservationEncoder(eqx.Module):
 
     def __call__(self, view: Observation) -> Float[Array, "width *rows"]:
         """`view` is of one agent, or of many along the rows."""
-        if on_gpu() and all(len(x) <= encoder.MOST_FEATURES for x, _ in view.entities.values()):
+        if fuses(len(features) for features, _ in view.entities.values()):
             return self.fused(view, encoder.Options(current_precision()))
         return self.attending(view)[0]
 

@@ -125,9 +125,9 @@ class LocalEngine:
 
     def compile(self, start: bool = True, fresh: bool = True) -> "LocalEngine":
         """Ahead of time: `advance`, and `start` with fresh agents or given ones."""
-        place = NamedSharding(self.mesh, SPREAD)
         state = jax.tree.map(
-            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place), self._state_shapes()
+            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=self._place),
+            self._state_shapes(),
         )
         programs = [self._advance.lower(state, jax.ShapeDtypeStruct((), jnp.int32))]
         if start:
@@ -149,7 +149,6 @@ class LocalEngine:
     def restore(self, matches: Sequence[dict[str, np.ndarray]]) -> None:
         """Goes on from a snapshot, on any devices that spread a match over as many parts."""
         shapes = self._state_shapes()
-        place = NamedSharding(self.mesh, SPREAD)
         parts = {x.shape[0] for arrays in matches for x in arrays.values()}
         if len(matches) != self.matches or parts != {self.layout.parts}:
             raise InputError(
@@ -164,7 +163,7 @@ class LocalEngine:
             if any({k: (x.shape, x.dtype) for k, x in row.items()} != kinds for row in rows):
                 raise InputError("the checkpoint is of other settings, or another version")
             arrays = [np.stack([row[name] for row in rows]) for name in expected]
-            leaves = [jax.device_put(x, place) for x in arrays]
+            leaves = [jax.device_put(x, self._place) for x in arrays]
             return with_keys(jax.tree.unflatten(jax.tree.structure(shapes), leaves), shapes)
 
         self.turns = [state([matches[i] for i in turn]) for turn in self._numbers]
@@ -175,6 +174,11 @@ class LocalEngine:
     def mesh(self) -> Mesh:
         grid = np.array(self.devices).reshape(self.layout.rows, self.layout.parts)
         return Mesh(grid, (MATCH, PART))
+
+    @property
+    def _place(self) -> NamedSharding:
+        """Where the arrays of a state are."""
+        return NamedSharding(self.mesh, SPREAD)
 
     @cached_property
     def _start(self) -> Any:

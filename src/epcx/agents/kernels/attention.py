@@ -1,7 +1,7 @@
 """A critic's attention over groups of agents as one kernel for GPUs: forwards, and backwards.
 
 One pass over the values serves all groups, which have no agent in common; the way back is another.
-Without it XLA reads the values, the largest thing that a critic makes, a dozen times.
+XLA would read the values, the largest thing that a critic makes, for every sum anew.
 
     query [size, rows]    values [size, slots, rows]    groups: masks [slots, rows]
     mixed [groups x size, rows]

@@ -297,7 +297,7 @@ def _forwards_kernel(
 ) -> None:
     tiles = grid.mine()
 
-    def attend(t: int, layers: Layers, packed: Any, k: Array) -> None:
+    def attend(t: int, layers: Layers, packed: Any, k: Array, _: None) -> None:
         tile = tiles(k)
         query = alone(options, mlps[0])(me[tile.rows, :], 0)[1]
         query = query.astype(options.dtype).astype(jnp.float32)  # as the way back will read it
@@ -334,7 +334,7 @@ def _forwards_kernel(
 
     for t, (mlp, packing, packed) in enumerate(zip(mlps[1:], packings, types, strict=True)):
         step = partial(attend, t, Layers(options, mlp, packing), packed)
-        jax.lax.fori_loop(0, grid.tiles, lambda k, _, step=step: step(k), None)
+        jax.lax.fori_loop(0, grid.tiles, step, None)
 
 
 def _backwards_kernel(
