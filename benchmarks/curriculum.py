@@ -71,15 +71,15 @@ class Benchmark:
         learner = training.learner(game)
         engine = LocalEngine(learner, planned.matches)
         compiling = timed(engine.compile)
-        warming = timed(lambda: engine.start(jax.random.key(0)), lambda: engine.turns)
+        warming = timed(lambda: engine.start(jax.random.key(0)), lambda: engine.blocks)
         engine.advance(1)
         updates = max(2, round(planned.updates * self.fraction))
         per_update = timed(lambda: engine.advance(updates)) / updates
         agents = engine.agents()
         memory = engine.bytes
-        engine.turns.clear()  # their memory is for the games
+        engine.blocks.clear()  # their memory is for the games
         arena = Arena(game, everybody(learner))
-        one = jax.tree.map(lambda x: x[0], agents)
+        one = learner.policies(jax.tree.map(lambda x: x[0], agents))
         compiling += timed(lambda: arena.compile(one))
         batch = [one] * arena.rows
         once = timed(lambda: arena.play(batch, jax.random.key(0), 1))

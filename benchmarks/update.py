@@ -64,7 +64,7 @@ class Benchmark:
         hyper = learners.Hyperparameters(warm_up=2_500)
         engine = LocalEngine(learners.make(self.method, game, hyper), matches)
         engine.start(jax.random.key(0))
-        jax.block_until_ready(engine.turns)
+        jax.block_until_ready(engine.blocks)
         once = timed(engine, 1)  # compiles
         again = timed(engine, 1)
         updates = max(1, round(self.seconds / again))

@@ -14,6 +14,7 @@ import pytest
 
 from epcx import games, log, trained, trainer
 from epcx.engines.arena import Arena
+from epcx.engines.host import Host
 from epcx.engines.local import LocalEngine
 from epcx.errors import InputError, RunError
 from epcx.interrupts import Interrupts
@@ -41,6 +42,13 @@ class Said:
 
     def say(self, line):
         self.lines.append(line)
+
+
+def compiling_ahead():
+    """This machine, as if it had GPUs."""
+    site = Host()
+    site.compiles_ahead = True
+    return site
 
 
 @pytest.fixture(scope="module")
@@ -126,8 +134,7 @@ def whole(tmp_path_factory):
 
 def test_programs_that_were_compiled_ahead_train_the_same(tmp_path, monkeypatch, whole):
     """As on a GPU."""
-    monkeypatch.setattr(trainer, "on_cpu", lambda: False)
-    ahead = trainer.train(ONE, tmp_path / "ahead")
+    ahead = trainer.train(ONE, tmp_path / "ahead", site=compiling_ahead())
     same_results(ahead.path, whole)
 
 
@@ -143,8 +150,7 @@ def test_later_stages_that_were_compiled_ahead_train_the_same(tmp_path, monkeypa
     monkeypatch.setattr(
         LocalEngine, "compile", lambda *args, **kw: made.append(1) or compiled(*args, **kw)
     )
-    monkeypatch.setattr(trainer, "on_cpu", lambda: False)
-    ahead = trainer.train(grown, tmp_path / "ahead")
+    ahead = trainer.train(grown, tmp_path / "ahead", site=compiling_ahead())
     same_results(ahead.path, plain.path)
     assert len(made) == 2  # one per stage: the second is the one that was prepared
 
@@ -216,14 +222,16 @@ def test_a_second_interrupt_does_not_wait():
 
 
 def test_matches_that_diverge_are_reported_and_end_the_training(tmp_path, monkeypatch):
-    start = trainer.LocalEngine.start
+    start = LocalEngine.start
 
-    def poisoned(engine, key, agents=None):
-        start(engine, key, agents)
-        reward = engine.turns[0].replay.steps.reward
-        engine.turns[0] = jax.tree.map(lambda x: x * np.nan if x is reward else x, engine.turns[0])
+    def poisoned(engine, *arguments):
+        start(engine, *arguments)
+        reward = engine.blocks[0].replay.steps.reward
+        engine.blocks[0] = jax.tree.map(
+            lambda x: x * np.nan if x is reward else x, engine.blocks[0]
+        )
 
-    monkeypatch.setattr(trainer.LocalEngine, "start", poisoned)
+    monkeypatch.setattr(LocalEngine, "start", poisoned)
     said = Said()
     with pytest.raises(RunError, match="all 1 matches at 1 have diverged"):
         trainer.train(ONE, tmp_path / "run", watcher=said)

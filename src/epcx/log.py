@@ -1,6 +1,7 @@
 """Metrics on their way from chunks of training to the lines of a run's log."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,37 +19,67 @@ def marks(total: int, number: int = LOG_LINES) -> list[int]:
 
 
 class Log:
-    """Gathers metrics between two log lines. Rewards are scored as in evaluation."""
+    """Gathers the metrics of every match between two log lines.
+
+    Rewards are scored as in evaluation. What is done again is not logged again.
+    """
 
     def __init__(self, run: Run, stage: Stage, matches: int, before: int):
         """`before` counts the episodes of earlier stages along a lineage."""
-        self.run, self.stage, self.matches, self.before = run, stage, matches, before
-        self.sums: dict[str, np.ndarray] = {}
-        self.weight = 0
+        self.run, self.stage, self.before = run, stage, before
+        self.sums: list[dict[str, np.ndarray]] = [{} for _ in range(matches)]
+        self.weights = [0] * matches  # updates in the sums
+        self.logged = [0] * matches  # updates at the last line
+        self.latest: list[np.ndarray | None] = [None] * matches  # rewards
 
-    def snapshot(self) -> dict[str, Any]:
-        return {"weight": self.weight, "sums": {k: v.tolist() for k, v in self.sums.items()}}
-
-    def restore(self, saved: dict[str, Any]) -> None:
-        self.weight = saved["weight"]
-        self.sums = {name: np.array(values) for name, values in saved["sums"].items()}
-
-    def add(self, metrics: dict[str, np.ndarray], updates: int) -> None:
-        self.weight += updates
-        for name, values in metrics.items():
-            self.sums[name] = self.sums.get(name, 0.0) + values.astype(float) * updates
-
-    def rewards(self, metrics: dict[str, np.ndarray]) -> dict[str, float]:
-        game = self.stage.game
+    def snapshot(self, match: int) -> dict[str, Any]:
         return {
-            role: float(game.score(metrics["reward"][:, members], role, axis=1).mean())
+            "logged": self.logged[match],
+            "weight": self.weights[match],
+            "sums": {name: x.tolist() for name, x in self.sums[match].items()},
+        }
+
+    def restore(self, match: int, saved: dict[str, Any], sums: bool = True) -> None:
+        """Without sums, the match begins anew: what was logged stays."""
+        self.logged[match] = saved["logged"]
+        if sums:
+            self.weights[match] = saved["weight"]
+            self.sums[match] = {name: np.array(x) for name, x in saved["sums"].items()}
+
+    def clear(self, numbers: Sequence[int]) -> None:
+        """For matches that are done again from their last line, or from their beginning."""
+        for match in numbers:
+            self.sums[match], self.weights[match] = {}, 0
+
+    def add(self, numbers: Sequence[int], metrics: dict[str, np.ndarray], updates: int) -> None:
+        """The means of some matches over a number of updates."""
+        for row, match in enumerate(numbers):
+            sums = self.sums[match]
+            for name, values in metrics.items():
+                sums[name] = sums.get(name, 0.0) + values[row].astype(float) * updates
+            self.weights[match] += updates
+            self.latest[match] = metrics["reward"][row]
+
+    def rewards(self) -> dict[str, float]:
+        """The latest of all matches."""
+        game = self.stage.game
+        latest = np.stack([rewards for rewards in self.latest if rewards is not None])
+        return {
+            role: float(game.score(latest[:, members], role, axis=1).mean())
             for role, members in game.members.items()
         }
 
-    def write(self, episodes: int, updates: int, seconds: float, stopped: np.ndarray) -> None:
+    def write(
+        self,
+        numbers: Sequence[int],
+        episodes: int,
+        updates: int,
+        seconds: float,
+        stopped: np.ndarray,
+    ) -> None:
         game = self.stage.game
         rows = []
-        for match in range(self.matches):
+        for match in numbers:
             row: dict[str, Any] = {
                 "stage": self.stage.number,
                 "population": str(self.stage),
@@ -57,13 +88,15 @@ class Log:
                 "updates": updates,
                 "seconds": round(seconds, 3),
             }
-            for name, sums in self.sums.items():
+            for name, sums in self.sums[match].items():
                 for role, members in game.members.items():
-                    values = sums[match, members] / self.weight
+                    values = sums[members] / self.weights[match]
                     pooled = game.score(values, role) if name in REWARDS else values.mean()
                     row[f"{name}/{role}"] = float(pooled)
             if stopped[match]:
                 row["diverged"] = True
-            rows.append(row)
+            if updates > self.logged[match]:
+                rows.append(row)
+                self.logged[match] = updates
         self.run.log(rows)
-        self.sums, self.weight = {}, 0
+        self.clear(numbers)

@@ -1,4 +1,4 @@
-"""Settings that go together: the paper's, a laptop's, and a test's."""
+"""Settings that go together: the paper's, better ones, a laptop's, and a test's."""
 
 from dataclasses import replace
 from typing import Literal
@@ -7,10 +7,11 @@ from epcx import games
 from epcx.learners import Hyperparameters
 from epcx.training import Training, plan
 
-Preset = Literal["paper", "quick", "smoke"]
+Preset = Literal["paper", "best", "quick", "smoke"]
 Budget = Literal["lineage", "total"]
 
 
+BETTER = Hyperparameters(learning_rate=0.003)
 LAPTOP = Hyperparameters(batch=128, replay=100_000, steps_per_update=2, warm_up=2_500)
 TINY = Hyperparameters(batch=16, replay=400, warm_up=100, worlds=4, steps_per_update=5)
 
@@ -29,7 +30,7 @@ def curriculum(name: str, preset: Preset) -> Training:
     def of_each(*counts: int) -> tuple[str, ...]:
         return tuple("-".join([str(count)] * len(game.roles)) for count in counts)
 
-    if preset == "paper":
+    if preset in ("paper", "best"):
         episodes, stage_episodes = EPISODES.get(name, (50_000, 20_000))
         return Training(
             name,
@@ -37,6 +38,7 @@ def curriculum(name: str, preset: Preset) -> Training:
             episodes=episodes,
             stage_episodes=stage_episodes,
             sets=SETS.get(name, 2),
+            hyper=BETTER if preset == "best" else Hyperparameters(),
         )
     if preset == "quick":
         return Training(

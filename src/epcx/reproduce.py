@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from epcx import presets, trainer
+from epcx.engines.work import Site
 from epcx.errors import InputError, RunError, whole_number
 from epcx.interrupts import Interrupts
 from epcx.runs.run import Run
@@ -12,8 +13,13 @@ from epcx.study import ORDER
 from epcx.training import GROWING, METHODS, Training
 
 MAX_SEEDS = 100
-SNAPSHOTS = {"paper": 20, "quick": 5, "smoke": 2}
-EPISODES = {"paper": 10_000, "quick": 2_000, "smoke": 100}  # of each game of the evaluation
+SNAPSHOTS = {"paper": 20, "best": 20, "quick": 5, "smoke": 2}
+EPISODES = {
+    "paper": 10_000,
+    "best": 10_000,
+    "quick": 2_000,
+    "smoke": 100,
+}  # of each game of the evaluation
 
 
 @dataclass(frozen=True)
@@ -87,7 +93,11 @@ def check(path: Path, wanted: Training) -> None:
 
 
 def train_all(
-    folder: Path, tasks: Sequence[Task], watcher: trainer.Watcher, interrupts: Interrupts
+    folder: Path,
+    tasks: Sequence[Task],
+    watcher: trainer.Watcher,
+    interrupts: Interrupts,
+    site: Site | None = None,
 ) -> tuple[list[Run], list[str]]:
     """Trains what is missing, and goes on with what was interrupted.
 
@@ -104,9 +114,9 @@ def train_all(
         watcher.say(f"run {number} of {len(tasks)}: {training.method} at {where}, in {path}")
         try:
             if path.exists():
-                runs.append(trainer.resume(path, watcher, interrupts))
+                runs.append(trainer.resume(path, watcher, interrupts, site=site))
             else:
-                runs.append(trainer.train(training, path, False, watcher, interrupts))
+                runs.append(trainer.train(training, path, False, watcher, interrupts, site=site))
         except RunError as error:
             failures.append(f"{task.name}: {error}")
             watcher.say(f"{task.name} failed: {error}")

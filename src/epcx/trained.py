@@ -81,8 +81,8 @@ class Entrant:
         path = self.run.weights(stage, match, game.role(role).name)
         if not path.exists():
             raise InputError(f"{self.run.path} has no agents of {role} at {stage}, match {match}")
-        agents = load_weights(path, like, about(learner, role))
-        return side_of(learner, role, learner.policies(agents), path)
+        policies = load_weights(path, like, about(learner, role), learner.policies)
+        return side_of(learner, role, policies, path)
 
 
 @dataclass(frozen=True)

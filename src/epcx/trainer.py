@@ -3,7 +3,7 @@
 import contextlib
 import time
 from collections.abc import Iterable, Iterator
-from functools import partial
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -12,24 +12,22 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from epcx.engines.ahead import Ahead
-from epcx.engines.arena import Arena, everybody
-from epcx.engines.devices import free_memory, on_cpu
-from epcx.engines.local import LocalEngine
+from epcx.engines.host import Host
+from epcx.engines.work import Arrays, Order, Site
 from epcx.errors import InputError, RunError
 from epcx.evolution.curriculum import AgentSet, Generation, Mutants, Stage, evolve
 from epcx.evolution.lineage import Lineage
 from epcx.interrupts import Interrupts
 from epcx.log import Log, marks
-from epcx.runs.checkpoint import Arrays, Checkpoint
+from epcx.runs.checkpoint import Checkpoint
 from epcx.runs.run import LINEAGE, Run
 from epcx.runs.weights import named, unnamed
 from epcx.trained import about
 from epcx.training import Training, check_memory, plan
 
-CHUNK_SECONDS = 2.0  # between two looks at the clock, the keyboard and the progress bar
 CHECKPOINT_SECONDS = 180.0
 SHARE_OF_CHECKPOINTS = 0.05  # of the time, at most
+ENDED: Any = object()
 
 
 @runtime_checkable
@@ -60,11 +58,12 @@ def train(
     watcher: Watcher | None = None,
     interrupts: Interrupts | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    site: Site | None = None,
 ) -> Run:
     """A new run."""
-    check_memory(training)
+    check_memory(training, site or Host())
     run = Run.create(folder, training.config(), tensorboard)
-    RunTrainer(run, training, watcher, interrupts, checkpoint_seconds).train()
+    RunTrainer(run, training, watcher, interrupts, checkpoint_seconds, site).train()
     return run
 
 
@@ -73,6 +72,7 @@ def resume(
     watcher: Watcher | None = None,
     interrupts: Interrupts | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    site: Site | None = None,
 ) -> Run:
     """A run that goes on from its newest checkpoint that is whole, if it is not finished."""
     run = Run.open(folder)
@@ -81,7 +81,7 @@ def resume(
         run.release()
     else:
         training = Training.of(run)
-        trainer = RunTrainer(run, training, watcher, interrupts, checkpoint_seconds)
+        trainer = RunTrainer(run, training, watcher, interrupts, checkpoint_seconds, site)
         checkpoint = run.checkpoints.load(trainer.watcher.say)
         if checkpoint is None:
             trainer.watcher.say("there is no checkpoint yet: from the beginning")
@@ -103,7 +103,9 @@ class RunTrainer:
         watcher: Watcher | None = None,
         interrupts: Interrupts | None = None,
         checkpoint_seconds: float = CHECKPOINT_SECONDS,
+        site: Site | None = None,
     ):
+        """The site is this machine, if none is given."""
         self.run, self.training = run, training
         self.curriculum = training.curriculum()
         self.watcher = watcher or Silence()
@@ -116,8 +118,8 @@ class RunTrainer:
         self.saved = time.monotonic()
         self.saving = 0.0
         self.loaded: Checkpoint | None = None
-        self.free = free_memory(jax.local_devices())
-        self.ahead = Ahead()
+        self.owns_site = site is None
+        self.site: Site = site or Host()
 
     def train(self, checkpoint: Checkpoint | None = None) -> None:
         """From the beginning, or from a checkpoint."""
@@ -138,7 +140,8 @@ class RunTrainer:
             cause = str(error)
             raise
         finally:
-            self.ahead.close()
+            if self.owns_site:
+                self.site.close()
             self._finish(ended, cause)
         self.run.checkpoints.clear()
 
@@ -167,118 +170,136 @@ class RunTrainer:
     # What evolution asks for
 
     def fine_tune(self, stage: Stage, matches: list[Any] | None, key: Array) -> Mutants:
-        """Trains all matches of a stage; interrupts are met between two chunks."""
+        """Trains all matches of a stage; interrupts are met between two reports."""
         loaded, self.loaded = self.loaded, None
         learner = self.training.learner(stage.game)
+        like = jax.eval_shape(learner.init, jax.random.key(0))
         if loaded and loaded.about["phase"] == "trained":
-            like = jax.eval_shape(learner.init, jax.random.key(0))
             stopped = np.array(loaded.about["stopped"])
             return Mutants(unnamed(loaded.arrays["agents"], like), stopped)
         number = len(matches) if matches else stage.matches
         assert number is not None
-        halfway = loaded if loaded and loaded.about["phase"] == "training" else None
-        log = Log(self.run, stage, number, sum(row["episodes"] for row in self.ledger))
-        stopped = np.zeros(number, bool)
-        total, done = learner.updates(stage.episodes), 0
+        total = learner.updates(stage.episodes)
         lines, pictures = marks(total), marks(total, self._snapshots(stage))
-        name = f"{stage}  ({stage.number + 1}/{len(self.curriculum.stages)})"
-        self.watcher.begin(name, learner.episodes(total))
-        with self.clock.counting():
-            make = partial(self._engine, stage, number, start=halfway is None)
-            engine = self.ahead.get((stage.number, number), make)
-        self.watcher.say(f"{stage}: {engine.in_words()}")
-        self._look_ahead(stage)
+        tuned = FineTuning(
+            Log(self.run, stage, number, sum(row["episodes"] for row in self.ledger)),
+            np.zeros(number, int),
+            np.zeros(number, bool),
+            [None] * number,
+        )
+        halfway = loaded if loaded and loaded.about["phase"] == "training" else None
+        orders = []
+        for numbers in self.site.slices(number):
+            done, state = tuned.restore(numbers, halfway, like) if halfway else (0, None)
+            if any(tuned.agents[match] is None for match in numbers):
+                chosen = [matches[match] for match in numbers] if matches else None
+                orders.append(
+                    Order(
+                        name=self._name(stage, numbers),
+                        learner=learner,
+                        numbers=numbers,
+                        key=np.asarray(jax.random.key_data(key)),
+                        agents=chosen and jax.tree.map(lambda *x: np.stack(x), *chosen),
+                        updates=total,
+                        lines=tuple(lines),
+                        pictures=tuple(pictures),
+                        done=done,
+                        state=state,
+                    )
+                )
         if halfway:
-            engine.restore([halfway.arrays[f"match-{i}"] for i in range(number)])
-            done = halfway.about["updates"]
-            stopped = np.array(halfway.about["stopped"])
-            log.restore(halfway.about["log"])
-            halfway.arrays.clear()  # the replays are on the devices now
-        else:
-            stack = None if matches is None else jax.tree.map(lambda *x: np.stack(x), *matches)
-            with self.clock.counting():
-                engine.start(key, stack)
-            if pictures:
-                self._keep_policies(stage, engine.agents(), log.before + learner.episodes(0))
-        self.clock.restart()
+            halfway.arrays.clear()
+        self.watcher.begin(
+            f"{stage}  ({stage.number + 1}/{len(self.curriculum.stages)})", learner.episodes(total)
+        )
+        self._carry_out(stage, orders, tuned)
+        updates = int(tuned.done.max())
+        self.ledger.append(
+            {"population": str(stage), "matches": number, "episodes": learner.episodes(updates)}
+        )
+        agents = jax.tree.map(lambda *x: np.stack(x), *tuned.agents)
+        self._save("trained", {"stopped": tuned.stopped.tolist()}, [("agents", named(agents))])
+        return Mutants(agents, tuned.stopped)
+
+    def _carry_out(self, stage: Stage, orders: list[Order], tuned: "FineTuning") -> None:
+        learner = self.training.learner(stage.game)
+        log = tuned.log
 
         def checkpoint() -> None:
-            about = {"updates": done, "stopped": stopped.tolist(), "log": log.snapshot()}
-            files = ((f"match-{i}", arrays) for i, arrays in enumerate(engine.snapshot()))
-            self._save("training", about, files)
+            about, files = tuned.snapshot(self.site, orders)
+            self._save("training", {"matches": about}, files)
 
-        ends = [some for some in (lines, pictures) if some]
-        while done < total and not stopped.all():
+        told = False
+        reports = self.site.train(orders, self.watcher.say) if orders else iter(())
+        while True:
+            with self.clock.counting():
+                news = next(reports, ENDED)
+            if news is ENDED:
+                break
+            if not told:
+                told = True
+                self.watcher.say(f"{stage}: {self.site.in_words()}")
+                self._look_ahead(stage)
+            if news is not None:
+                order, report = orders[news[0]], news[1]
+                numbers = list(order.numbers)
+                if report.done - report.updates != tuned.done[numbers[0]]:
+                    log.clear(numbers)
+                tuned.done[numbers] = report.done
+                episodes = learner.episodes(report.done)
+                if report.updates:
+                    log.add(numbers, report.metrics, report.updates)
+                for match in np.array(numbers)[report.diverged & ~tuned.stopped[numbers]]:
+                    tuned.stopped[match] = True
+                    self.watcher.say(
+                        f"{stage}: match {match} stopped near episode {episodes}: its weights "
+                        "would no longer be finite; it will not be promoted"
+                    )
+                if report.done in order.lines or report.ended:
+                    seconds = self.seconds + self.clock.total
+                    log.write(numbers, episodes, report.done, seconds, tuned.stopped)
+                if report.done in (0, *order.pictures) and order.pictures:
+                    self._keep_policies(stage, numbers, report.agents, log.before + episodes)
+                if report.ended:
+                    for row, match in enumerate(numbers):
+                        tuned.agents[match] = jax.tree.map(lambda x, r=row: x[r], report.agents)
+                if report.updates:
+                    shown = int(np.mean([learner.episodes(int(done)) for done in tuned.done]))
+                    self.watcher.show(shown, log.rewards())
             if self.interrupts.noted:
                 checkpoint()
                 self.interrupts.check()
-            mark = min(next(mark for mark in some if mark > done) for some in ends)
-            updates = self.clock.updates(mark - done)
-            metrics = self.clock.time(engine.advance, updates)
-            done += updates
-            log.add(metrics, updates)
-            episodes = learner.episodes(done)
-            for match in np.flatnonzero(engine.diverged() & ~stopped):
-                stopped[match] = True
-                self.watcher.say(
-                    f"{stage}: match {match} stopped near episode {episodes}: its weights would "
-                    "no longer be finite; it will not be promoted"
-                )
-            if done in lines or stopped.all():
-                log.write(episodes, done, self.seconds + self.clock.total, stopped)
-            if done in pictures:
-                self._keep_policies(stage, engine.agents(), log.before + episodes)
-            self.watcher.show(episodes, log.rewards(metrics))
-            if self._due() and done < total:
+            if self._due() and not tuned.ended:
                 checkpoint()
-        self.ledger.append(
-            {"population": str(stage), "matches": number, "episodes": learner.episodes(done)}
-        )
-        agents = engine.agents()
-        self._save("trained", {"stopped": stopped.tolist()}, [("agents", named(agents))])
-        return Mutants(agents, stopped)
 
     def play(self, stage: Stage, teams: Iterable[Any], games: int, key: Array) -> np.ndarray:
         """Games of the fitness; interrupts are met between two of them."""
         episodes = self.training.fitness_episodes
         self.watcher.begin(f"{stage}  fitness", games * episodes)
 
-        def watched() -> Iterator[Any]:
-            for number, team in enumerate(teams):
-                self.interrupts.check()
-                self.watcher.show(number * episodes, {})
-                yield team
+        def watch(done: int) -> None:
+            self.interrupts.check()
+            self.watcher.show(done * episodes, {})
 
-        arena = self.ahead.get((stage.number, "fitness"), partial(self._arena, stage))
-        played = arena.play(watched(), key, episodes)
+        learner = self.training.learner(stage.game)
+        policies = map(learner.policies, teams)
+        played = self.site.play(learner, policies, key, episodes, watch)
         self.watcher.show(games * episodes, {})
         shaping = float(self.training.shaped_fitness)
         return np.stack([(x["reward"] + shaping * x["shaping"]).mean(-1) for x in played])
 
-    # Programs
-
-    def _engine(self, stage: Stage, matches: int, start: bool = True) -> LocalEngine:
-        """Whatever has been trained before: the memory of a GPU is free by then."""
-        learner = self.training.learner(stage.game)
-        if on_cpu():
-            return LocalEngine(learner, matches)
-        return LocalEngine(learner, matches, free=self.free).compile(start, not stage.number)
-
-    def _arena(self, stage: Stage) -> Arena:
-        learner = self.training.learner(stage.game)
-        arena = Arena(stage.game, everybody(learner))
-        return arena if on_cpu() else arena.compile(jax.eval_shape(learner.init, jax.random.key(0)))
+    def _name(self, stage: Stage, numbers: tuple[int, ...]) -> str:
+        """Of a slice of matches, for people who watch it or search for what went wrong."""
+        some = f"es {numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else f" {numbers[0]}"
+        return f"{stage.game.name} {stage}, seed {self.training.seed}, match{some}"
 
     def _look_ahead(self, stage: Stage) -> None:
-        """Compiles what comes after the training of a stage, while a GPU is busy with it."""
-        if on_cpu():
-            return
+        """What comes after the training of a stage."""
         if self.curriculum.sets is not None:
-            self.ahead.prepare((stage.number, "fitness"), partial(self._arena, stage))
+            self.site.look_ahead(self.training.learner(stage.game), None)
         for later in self.curriculum.stages[stage.number + 1 :][:1]:
             matches = plan(self.training)[later.number].matches
-            make = partial(self._engine, later, matches)
-            self.ahead.prepare((later.number, matches), make)
+            self.site.look_ahead(self.training.learner(later.game), matches)
 
     # What is kept
 
@@ -299,13 +320,13 @@ class RunTrainer:
         wanted = stage.number == 1 or not self.training.grows
         return self.training.snapshots if wanted else 0
 
-    def _keep_policies(self, stage: Stage, agents: Any, episodes: int) -> None:
-        """Snapshots of all matches; `episodes` counts along the lineage."""
+    def _keep_policies(self, stage: Stage, numbers: list[int], agents: Any, episodes: int) -> None:
+        """Snapshots of some matches; `episodes` counts along the lineage."""
         learner = self.training.learner(stage.game)
         policies = learner.policies(agents)
-        for match in range(len(jax.tree.leaves(policies)[0])):
+        for row, match in enumerate(numbers):
             for role, members in stage.game.members.items():
-                mine = jax.tree.map(lambda x, m=match, who=members: x[m, who], policies)
+                mine = jax.tree.map(lambda x, r=row, who=members: x[r, who], policies)
                 kept = about(learner, role)
                 self.run.save_snapshot(str(stage), episodes, match, role, mine, kept)
 
@@ -359,19 +380,10 @@ class RunTrainer:
 
 
 class Clock:
-    """Finds chunks of about CHUNK_SECONDS. The first is short, as it is compiled, too."""
+    """Adds up the time of training."""
 
     def __init__(self) -> None:
         self.total = 0.0
-        self.restart()
-
-    def restart(self) -> None:
-        """Another program begins."""
-        self.chunks = 0
-        self.rate = 0.0
-
-    def updates(self, most: int) -> int:
-        return max(1, min(most, int(self.rate * CHUNK_SECONDS)))
 
     @contextlib.contextmanager
     def counting(self) -> Iterator[None]:
@@ -382,12 +394,60 @@ class Clock:
         finally:
             self.total += time.perf_counter() - begin
 
-    def time(self, advance: Any, updates: int) -> Any:
-        before = self.total
-        with self.counting():
-            result = advance(updates)
-        seconds = self.total - before
-        self.chunks += 1
-        if self.chunks > 1:
-            self.rate = updates / seconds
-        return result
+
+@dataclass
+class FineTuning:
+    """How far the matches of a stage are."""
+
+    log: Log
+    done: np.ndarray  # updates [matches]
+    stopped: np.ndarray  # [matches]
+    agents: list[Any]  # of matches that have ended; else none
+
+    @property
+    def ended(self) -> bool:
+        return all(agents is not None for agents in self.agents)
+
+    def snapshot(
+        self, site: Site, orders: list[Order]
+    ) -> tuple[list[dict[str, Any]], Iterator[tuple[str, Arrays]]]:
+        """For a checkpoint: what there is to know of every match, and arrays to go on from."""
+        states: dict[int, Iterator[Arrays]] = {}
+        about: list[dict[str, Any]] = [
+            {"updates": None, "ended": agents is not None, "stopped": bool(stopped)}
+            | self.log.snapshot(match)
+            for match, (agents, stopped) in enumerate(zip(self.agents, self.stopped, strict=True))
+        ]
+        for number, order in enumerate(orders):
+            found = None if about[order.numbers[0]]["ended"] else site.states(number)
+            if found:
+                states[number] = found[1]
+                for match in order.numbers:
+                    about[match]["updates"] = found[0]
+
+        def files() -> Iterator[tuple[str, Arrays]]:
+            for match, agents in enumerate(self.agents):
+                if agents is not None:
+                    yield f"match-{match}", named(agents)
+            for number, arrays in states.items():
+                for match, mine in zip(orders[number].numbers, arrays, strict=True):
+                    yield f"match-{match}", mine
+
+        return about, files()
+
+    def restore(
+        self, numbers: tuple[int, ...], checkpoint: Checkpoint, like: Any
+    ) -> tuple[int, list[Arrays] | None]:
+        """From where matches that train side by side can go on: none of them, if not all can."""
+        saved = [checkpoint.about["matches"][match] for match in numbers]
+        arrays = [checkpoint.arrays.get(f"match-{match}", {}) for match in numbers]
+        updates = {match["updates"] for match in saved}
+        whole = all(match["ended"] for match in saved)
+        goes_on = not whole and len(updates) == 1 and None not in updates
+        for match, known, mine in zip(numbers, saved, arrays, strict=True):
+            self.log.restore(match, known, sums=goes_on)
+            self.stopped[match] = known["stopped"] and (whole or goes_on)
+            if whole:
+                self.agents[match] = unnamed(mine, like)
+        self.done[list(numbers)] = updates.pop() if goes_on else 0
+        return (int(self.done[numbers[0]]), arrays) if goes_on else (0, None)

@@ -9,6 +9,7 @@ import tyro
 from epcx import games, learners
 from epcx.engines.devices import in_words
 from epcx.engines.local import LocalEngine
+from epcx.engines.work import Site
 from epcx.errors import MAX_SEED, InputError, whole_number
 from epcx.evolution.curriculum import Curriculum, Stage
 from epcx.evolution.mix_and_match import number_of_mixtures, parents_needed
@@ -213,11 +214,11 @@ def fitness_games(curriculum: Curriculum, matches: int, roles: int) -> int:
     return matches * min(rounds, curriculum.rounds or rounds)
 
 
-def check_memory(training: Training) -> None:
+def check_memory(training: Training, site: Site) -> None:
     """Refuses what would not fit in a later stage, before the first begins."""
     for stage, planned in zip(training.curriculum().stages, plan(training), strict=True):
-        engine = LocalEngine(training.learner(stage.game), planned.matches)
-        engine.check_memory(partial(advice, training, stage, engine))
+        learner = training.learner(stage.game)
+        site.check_memory(learner, planned.matches, partial(advice, training, stage))
 
 
 def advice(training: Training, stage: Stage, engine: LocalEngine) -> str:

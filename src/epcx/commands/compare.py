@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +10,7 @@ from typing import Annotated
 import tyro
 
 from epcx import games, presets, reproduce
+from epcx.commands.where import Where
 from epcx.engines.devices import use_all_cores
 from epcx.errors import MAX_SEED, InputError, RunError, whole_number
 from epcx.evaluation.players import SCRIPTS, Contestant
@@ -212,8 +213,8 @@ class Reproduce:
     """A game (see `epcx games`)."""
 
     preset: presets.Preset = "paper"
-    """paper (the paper's schedule), quick (minutes on a laptop) or smoke (to see whether it
-    works)."""
+    """paper (the paper's schedule), best (the same with better settings), quick (minutes on a
+    laptop) or smoke (to see whether it works)."""
 
     methods: tuple[str, ...] = ()
     """By default all: epc, vanilla-pc, att-maddpg, mean-field, maddpg."""
@@ -233,6 +234,8 @@ class Reproduce:
 
     out: Path | None = None
     """The folder for runs and report; by default in reproductions/, named after game and preset."""
+
+    where: Annotated[Where, tyro.conf.arg(name="")] = field(default_factory=Where)
 
     dry_run: bool = False
     """Print the plan, and do nothing."""
@@ -258,8 +261,12 @@ class Reproduce:
         if self.dry_run:
             print_tasks(tasks, self.json)
             return
-        with EpisodeProgress() as progress, Interrupts() as interrupts:
-            runs, failures = reproduce.train_all(folder / "runs", tasks, progress, interrupts)
+        with (
+            self.where.site() as site,
+            EpisodeProgress() as progress,
+            Interrupts() as interrupts,
+        ):
+            runs, failures = reproduce.train_all(folder / "runs", tasks, progress, interrupts, site)
         if runs:
             title = f"epcx on {game}, preset {self.preset}"
             write(Study(runs), folder / "report", episodes, title, self.json)

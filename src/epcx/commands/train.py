@@ -1,14 +1,14 @@
 """Commands that train."""
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
 from epcx import presets, trainer
-from epcx.engines.devices import use_all_cores
+from epcx.commands.where import Where
 from epcx.errors import InputError
 from epcx.interrupts import Interrupts
 from epcx.reports.progress import EpisodeProgress
@@ -23,8 +23,8 @@ class Train:
     training: Annotated[Training, tyro.conf.arg(name="")]
 
     preset: presets.Preset = "paper"
-    """Where the other defaults come from: paper (the paper's schedule), quick (minutes on a
-    laptop) or smoke (seconds, to see whether it works)."""
+    """Where the other defaults come from: paper (the paper's schedule), best (the same with better
+    settings), quick (minutes on a laptop) or smoke (seconds, to see whether it works)."""
 
     budget: presets.Budget = "lineage"
     """Episodes of methods without a curriculum, by default: as many as EPC has accumulated along
@@ -39,6 +39,8 @@ class Train:
     tensorboard: bool = False
     """Write the metrics for TensorBoard, too (needs the extra `track`)."""
 
+    where: Annotated[Where, tyro.conf.arg(name="")] = field(default_factory=Where)
+
     dry_run: bool = False
     """Print the plan, and train nothing."""
 
@@ -52,7 +54,6 @@ class Train:
         return dataclasses.replace(self, training=wanted)
 
     def run(self) -> None:
-        use_all_cores()
         pause = checkpoint_seconds(self.checkpoint_minutes)
         rows = plan(self.training)
         if self.dry_run:
@@ -61,9 +62,13 @@ class Train:
         last = rows[-1].population
         name = f"{self.training.game}-{last}-{self.training.method}-seed{self.training.seed}"
         folder = self.out or Path("runs") / name
-        with EpisodeProgress() as progress, Interrupts() as interrupts:
+        with (
+            self.where.site(pause) as site,
+            EpisodeProgress() as progress,
+            Interrupts() as interrupts,
+        ):
             run = trainer.train(
-                self.training, folder, self.tensorboard, progress, interrupts, pause
+                self.training, folder, self.tensorboard, progress, interrupts, pause, site
             )
         print_result(run, self.json)
 
@@ -78,14 +83,19 @@ class Resume:
     checkpoint_minutes: float = 3.0
     """Between two checkpoints, at least."""
 
+    where: Annotated[Where, tyro.conf.arg(name="")] = field(default_factory=Where)
+
     json: bool = False
     """Print the result as JSON."""
 
     def run(self) -> None:
-        use_all_cores()
         pause = checkpoint_seconds(self.checkpoint_minutes)
-        with EpisodeProgress() as progress, Interrupts() as interrupts:
-            run = trainer.resume(self.run_folder, progress, interrupts, pause)
+        with (
+            self.where.site(pause) as site,
+            EpisodeProgress() as progress,
+            Interrupts() as interrupts,
+        ):
+            run = trainer.resume(self.run_folder, progress, interrupts, pause, site)
         print_result(run, self.json)
 
 

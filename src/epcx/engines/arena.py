@@ -1,4 +1,4 @@
-"""Plays episodes of many teams on the devices of this machine, as one compiled program."""
+"""Plays episodes of many teams on the devices of this machine, by one compiled program."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
@@ -7,25 +7,23 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float
 
 from epcx.engines.devices import keep_compiled_programs
+from epcx.engines.lanes import Lanes, lanes_of
 from epcx.games import Game, World
 from epcx.learners.learner import Learner
 
 Players = Callable[[Array, Any, World], Float[Array, "agents 5 batch"]]
 AT_ONCE = 500  # episodes of a team in parallel
 TEAMS_ON_A_GPU = 8  # in parallel, too
-ROW = "row"
-ROWS = PartitionSpec(ROW)
 
 
 def everybody(learner: Learner) -> Players:
-    """All seats played by agents of the same learner."""
+    """All seats played by policies of the same learner."""
 
-    def act(key: Array, agents: Any, worlds: World) -> Array:
-        return learner.act(key, learner.policies(agents), learner.observe(worlds))
+    def act(key: Array, policies: Any, worlds: World) -> Array:
+        return learner.act(key, policies, learner.observe(worlds))
 
     return act
 
@@ -37,23 +35,28 @@ class Arena:
         keep_compiled_programs()
         self.game, self.act = game, act
         self.devices = list(devices or jax.local_devices())
-        each = 1 if self.devices[0].platform == "cpu" else TEAMS_ON_A_GPU
-        self.rows = each * len(self.devices)
+        self.places = lanes_of(self.devices, len(self.devices))
+        self.lanes = Lanes(len(self.devices))
+        self.rows = 1 if self.devices[0].platform == "cpu" else TEAMS_ON_A_GPU  # in each lane
 
-    def play(self, teams: Iterable[Any], key: Array, episodes: int) -> list[dict[str, np.ndarray]]:
+    def play(
+        self, teams: Iterable[Any], key: Array, episodes: int, first: int = 0
+    ) -> list[dict[str, np.ndarray]]:
         """For each team what every agent got and did in each episode [N, episodes].
 
-        Where the game has it, also the final coverage [1, episodes].
+        Where the game has it, also the final coverage [1, episodes]. `first` is the number of the
+        first team among all that share the key.
         """
         rounds = -(-episodes // AT_ONCE)
+        at_once = self.rows * self.lanes.number
         results: list[dict[str, np.ndarray]] = []
         waiting: list[tuple[Any, Array]] = []
-        for number, team in enumerate(teams):
+        for number, team in enumerate(teams, first):
             mine = jax.random.fold_in(key, number)
             waiting += [(team, jax.random.fold_in(mine, i)) for i in range(rounds)]
-            while len(waiting) >= self.rows:
-                results += self._batch(waiting[: self.rows])
-                waiting = waiting[self.rows :]
+            while len(waiting) >= at_once:
+                results += self._batch(waiting[:at_once])
+                waiting = waiting[at_once:]
         if waiting:
             results += self._batch(waiting)
         return [
@@ -72,7 +75,12 @@ class Arena:
                 jax.random.split(jax.random.key(0), self.rows),
             )
         )
-        self._play.lower(teams, keys).compile()
+        for (device,) in dict.fromkeys(self.places):
+            place = jax.sharding.SingleDeviceSharding(device)
+            here = jax.tree.map(
+                lambda x, p=place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=p), (teams, keys)
+            )
+            self._play.lower(*here).compile()
         return self
 
     @property
@@ -81,23 +89,26 @@ class Arena:
         return ("reward", "shaping", *self.game.statistics, *covers)
 
     def _batch(self, rows: list[tuple[Any, Array]]) -> list[dict[str, np.ndarray]]:
-        filled = rows + rows[-1:] * (self.rows - len(rows))
-        teams = jax.tree.map(lambda *x: np.stack(x), *(team for team, _ in filled))
-        keys = jnp.stack([key for _, key in filled])
-        played = jax.device_get(self._play(teams, keys))
-        return [jax.tree.map(lambda x, i=i: x[i], played) for i in range(len(rows))]
+        """As many rows as there is room for in all lanes, or fewer."""
+        blocks = -(-len(rows) // self.rows)
+        filled = rows + rows[-1:] * (blocks * self.rows - len(rows))
+
+        def play(block: int) -> Any:
+            mine = filled[block * self.rows : (block + 1) * self.rows]
+            teams = jax.tree.map(lambda *x: np.stack(x), *(team for team, _ in mine))
+            keys = jnp.stack([key for _, key in mine])
+            (device,) = self.places[block]
+            return jax.device_get(self._play(*jax.device_put((teams, keys), device)))
+
+        played = self.lanes.run("play", play, blocks)
+        return [
+            jax.tree.map(lambda x, r=i % self.rows: x[r], played[i // self.rows])
+            for i in range(len(rows))
+        ]
 
     @cached_property
     def _play(self) -> Any:
-        return jax.jit(
-            jax.shard_map(
-                jax.vmap(self._round) if self.rows > len(self.devices) else self._alone,
-                mesh=Mesh(np.array(self.devices), (ROW,)),
-                in_specs=(ROWS, ROWS),
-                out_specs=ROWS,
-                check_vma=False,
-            )
-        )
+        return jax.jit(jax.vmap(self._round) if self.rows > 1 else self._alone)
 
     def _alone(self, teams: Any, keys: Array) -> Any:
         one = self._round(jax.tree.map(lambda x: x[0], teams), keys[0])

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 
+from epcx.errors import whole_number
 from epcx.runs.provenance import cores
 
 CONFIG: Any = jax.config
@@ -26,6 +27,14 @@ def use_all_cores() -> None:
     ):
         with contextlib.suppress(RuntimeError):  # too late: JAX has started
             CONFIG.update("jax_num_cpu_devices", cores())
+
+
+def some_devices(number: int | None) -> list[Any]:
+    """So many devices of this machine, or all of them."""
+    found = jax.local_devices()
+    if number is None:
+        return found
+    return found[: whole_number("devices", number, 1, len(found))]
 
 
 def keep_compiled_programs() -> None:

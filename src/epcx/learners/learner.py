@@ -21,6 +21,9 @@ class Learner(Protocol):
     @property
     def game(self) -> Game: ...
 
+    def __hash__(self) -> int:
+        """Learners that are equal have the same programs: they are compiled once."""
+
     def init(self, key: Array) -> Any:
         """Fresh agents for all seats."""
 

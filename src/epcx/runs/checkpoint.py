@@ -23,7 +23,7 @@ from epcx.runs.files import json_digest, sync_folder, write_through
 
 KEPT = 2
 ABOUT = "checkpoint.json"
-FORMAT = "epcx checkpoint 1"
+FORMAT = "epcx checkpoint 2"
 HALF_DONE = ".writing-"
 Arrays = dict[str, np.ndarray]
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,12 @@ def save_weights(tree: Any, about: dict[str, str]) -> bytes:
     return save(arrays, metadata={"format": FORMAT, **about})
 
 
-def load_weights(path: Path, like: Any, about: dict[str, str]) -> Any:
+def load_weights(
+    path: Path, like: Any, about: dict[str, str], part: Callable[[Any], Any] = lambda tree: tree
+) -> Any:
     """The arrays of a file in the shape of `like`, whose first axis may have any length.
 
-    `about` is what its metadata must say.
+    Or a part of them; the file need not have the others. `about` is what its metadata must say.
     """
     found, arrays = read(path)
     for name, value in about.items():
@@ -33,13 +36,16 @@ def load_weights(path: Path, like: Any, about: dict[str, str]) -> Any:
                 f"{path} holds weights for {name} {found.get(name, 'unknown')!r}, not {value!r}"
             )
     expected = named(like)
-    fits = arrays.keys() == expected.keys() and all(
-        arrays[name].shape[1:] == x.shape[1:] and arrays[name].dtype == x.dtype
-        for name, x in expected.items()
+    wanted = part(jax.tree.unflatten(jax.tree.structure(like), list(expected)))
+    names = jax.tree.leaves(wanted)
+    fits = expected.keys() >= arrays.keys() >= set(names) and all(
+        arrays[name].shape[1:] == expected[name].shape[1:]
+        and arrays[name].dtype == expected[name].dtype
+        for name in names
     )
     if not fits or len({len(x) for x in arrays.values()} - {0}) != 1:
         raise InputError(f"{path} holds weights of another architecture or population")
-    return unnamed(arrays, like)
+    return jax.tree.map(arrays.__getitem__, wanted)
 
 
 def read(path: Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:

@@ -138,7 +138,8 @@ def _attention_backwards(
         to_score, to_value = jnp.zeros(number), jnp.zeros((size, number))
         for i in range(groups):
             # No agent is in two groups: the others add nothing.
-            weight = jnp.where(member == i + 1, jnp.exp2(score - logs[i]), 0.0)
+            power = jnp.minimum(score - logs[i], 0.0)  # huge scores may round differently here
+            weight = jnp.where(member == i + 1, jnp.exp2(power), 0.0)
             to_score = to_score + weight * ((slopes[i] * value).sum(0) - averages[i]) * scale
             to_value = to_value + weight[None] * slopes[i]
         to_values[:, j, rows] = to_value + to_score[None] * plain

@@ -372,7 +372,8 @@ def _backwards_kernel(
             for j, seen in enumerate(there):
                 before, embedded = layers(x, j)
                 score = _score(query, embedded)
-                weight = jnp.where(seen, jnp.exp2(score - total), 0.0)
+                # Huge scores that round differently here must not make a weight above one.
+                weight = jnp.where(seen, jnp.exp2(jnp.minimum(score - total, 0.0)), 0.0)
                 to_score = weight * ((embedded * to_sums).sum(1) - average) * scale
                 to_query = to_query + to_score[:, None] * embedded
                 to_embedded = weight[:, None] * to_sums + to_score[:, None] * query
@@ -419,7 +420,7 @@ def _keep(share: Any, gradient: Any) -> None:
 
 
 def _score(query: Array, embedded: Array) -> Array:
-    """For powers of two instead of e. Both ways compute it alike, so that it rounds alike."""
+    """For powers of two instead of e."""
     return (query * embedded).sum(1) * (LOG2_E / query.shape[1] ** 0.5)
 
 
