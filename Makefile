@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := src tests benchmarks
 
-.PHONY: help demo test test-slow lint format bench clean
+.PHONY: help demo test test-slow test-faults lint format bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -18,6 +18,9 @@ test: .venv/dev .venv/browser  ## run the tests
 
 test-slow: .venv/dev .venv/browser  ## run the tests that take minutes, too
 	@$(BIN)/python -m pytest -q -n 2 --dist loadfile -m ''
+
+test-faults: .venv/dev  ## kill trainings, workers, nodes and drivers, and see that nothing is lost
+	@$(BIN)/python -m pytest -q -m '' tests/test_survival.py tests/engines/test_cluster.py tests/engines/test_faults.py
 
 lint: .venv/dev  ## check style and types
 	@$(BIN)/ruff check $(SOURCES)

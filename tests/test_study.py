@@ -1,14 +1,16 @@
 """A comparison of runs: who plays whom, and what refuses to be compared."""
 
 import shutil
+from dataclasses import replace
 
 import pytest
 
+from epcx import presets
 from epcx.errors import InputError
 from epcx.evaluation.results import CROSSPLAY, CURVE, GENERALISATION, REFERENCE, SCORE
 from epcx.evaluation.tournament import Tournament
 from epcx.runs.run import Run
-from epcx.study import Study
+from epcx.study import Study, variant
 from tests.made import made_run
 
 POPULATIONS = ("1-1", "2-2")
@@ -89,6 +91,16 @@ def test_variants_of_a_method_are_not_taken_for_its_trials(runs, tmp_path):
     assert {entry.trial for entry in once} == {0}  # one training is one trial, whoever it meets
     with pytest.raises(InputError, match="slow is named twice"):
         Study([slow, Run.open(slow.path)])
+
+
+def test_variants_are_named_after_presets():
+    paper, best = (presets.make("grassland", "epc", preset) for preset in ("paper", "best"))
+    hyper = replace(paper.hyper, learning_rate=0.1)
+    bold = replace(paper, hyper=hyper)
+    everybody = [paper, best, bold]
+    named = [variant(training, everybody) for training in everybody]
+    assert named == ["epc", "epc (best)", "epc (learning_rate 0.1)"]
+    assert variant(best, [best]) == "epc"  # nothing to tell it from
 
 
 def test_teams_are_averaged_only_if_they_are_the_same(tmp_path):

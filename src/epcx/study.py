@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from epcx import games
+from epcx import games, presets
 from epcx.errors import InputError
 from epcx.evaluation.players import SCRIPTS, Contestant, Side
 from epcx.evaluation.results import (
@@ -287,7 +287,10 @@ def take(trials: Sequence[Contestant], number: int) -> Contestant:
 
 
 def variant(training: Training, everybody: Sequence[Training]) -> str:
-    """Its method, and in brackets the settings in which trainings by that method differ."""
+    """Its method, and in brackets the settings in which trainings by that method differ.
+
+    Those of the presets with the paper's schedule have names instead.
+    """
     rivals = [
         settings(other)
         for other in everybody
@@ -296,6 +299,11 @@ def variant(training: Training, everybody: Sequence[Training]) -> str:
     ]
     mine = settings(training)
     different = [name for name in mine if any(other[name] != mine[name] for other in rivals)]
+    names: dict[presets.Preset, str] = {"paper": "", "best": " (best)"}
+    for preset, name in names.items():
+        made = presets.make(training.game, training.method, preset, training.population)
+        if all(mine[setting] == settings(made)[setting] for setting in different):
+            return training.method + name
     told = ", ".join(f"{name} {mine[name]}" for name in different)
     return f"{training.method} ({told})" if told else training.method
 

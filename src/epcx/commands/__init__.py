@@ -5,7 +5,7 @@ from typing import Annotated
 from tyro.conf import subcommand
 
 from epcx.commands.compare import Crossplay, Evaluate, Report, Reproduce
-from epcx.commands.show import Digest, Games, Lineage, Replay
+from epcx.commands.show import Digest, Games, Lineage, Publish, Replay
 from epcx.commands.train import Resume, Train
 
 Command = (
@@ -19,6 +19,7 @@ Command = (
     | Annotated[Reproduce, subcommand("reproduce")]
     | Annotated[Replay, subcommand("replay")]
     | Annotated[Digest, subcommand("digest")]
+    | Annotated[Publish, subcommand("publish")]
 )
 
 __all__ = ["Command", "Train"]

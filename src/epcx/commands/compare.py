@@ -16,6 +16,7 @@ from epcx.errors import MAX_SEED, InputError, RunError, whole_number
 from epcx.evaluation.players import SCRIPTS, Contestant
 from epcx.evaluation.tournament import Tournament, crossplay
 from epcx.interrupts import Interrupts
+from epcx.reports import paper
 from epcx.reports.progress import EpisodeProgress
 from epcx.reports.tables import print_crossplay, print_evaluation, print_tasks
 from epcx.runs.run import Run
@@ -64,6 +65,7 @@ class Evaluate:
             entrant = Entrant(str(match), run, stage, match)
             sides = {role: entrant.side(game, role) for role in game.members}
             results.append({"match": match, "roles": tournament.play(sides, episodes)})
+        published = in_the_paper(game, training.method)
         if self.json:
             about = {
                 "run": str(self.run_folder),
@@ -73,9 +75,21 @@ class Evaluate:
                 "method": training.method,
                 "episodes": episodes,
             }
-            print(json.dumps({**about, "matches": results}, indent=2))
+            print(json.dumps({**about, "paper": published, "matches": results}, indent=2))
         else:
-            print_evaluation(game, results)
+            print_evaluation(game, results, published)
+
+
+def in_the_paper(game: games.Game, method: str) -> dict[str, float]:
+    """What the paper reports of a method at this population, by statistic.
+
+    Only of games without opponents: its other scores are against the paper's EPC.
+    """
+    if len(game.roles) > 1:
+        return {}
+    place = str(game.population), game.roles[0].name
+    found = {name: paper.scores(game.name, name).get(place, {}) for name in paper.STATISTICS}
+    return {name: scores[method] for name, scores in found.items() if method in scores}
 
 
 @dataclass(frozen=True)

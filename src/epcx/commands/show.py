@@ -11,7 +11,8 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from epcx import games, trained
+from epcx import games, publish, trained
+from epcx.engines.devices import in_words
 from epcx.errors import MAX_SEED, InputError, whole_number
 from epcx.evaluation.players import Script, Side
 from epcx.evolution import lineage
@@ -97,6 +98,31 @@ class Digest:
         parts = Run.open(self.run_folder).digests()
         whole = json_digest(parts)
         print(json.dumps({"digest": whole, "parts": parts}, indent=2) if self.json else whole)
+
+
+@dataclass(frozen=True)
+class Publish:
+    """Copy a finished run for others: the policies of its best sets, and fewer lines of its log.
+
+    The copy can be evaluated, replayed and compared, but not trained.
+    """
+
+    run_folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """The folder of a run."""
+
+    out: Path
+    """The folder of the copy."""
+
+    sets: int | None = None
+    """How many sets of each role, the best ones; by default all that were kept."""
+
+    lines: int = 25
+    """Lines of the log for each match and stage, at most: means over those of the run."""
+
+    def run(self) -> None:
+        copy = publish.publish(Run.open(self.run_folder), self.out, self.sets, self.lines)
+        size = sum(path.stat().st_size for path in copy.path.rglob("*") if path.is_file())
+        print(f"{copy.path}: {in_words(size)}; try: epcx evaluate {copy.path}")
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ slice that is lost is done again elsewhere, from the last state that it has hand
 """
 
 import contextlib
+import importlib.util
 import os
 import platform
 import socket
@@ -32,6 +33,14 @@ NODE_SECONDS = 120.0  # for every node to say what it has installed
 LISTEN_SECONDS = 0.5  # between two looks at the keyboard
 RETRIES = 3  # of a task that gets no further
 MOST_TEAMS = 32  # in a task
+# Nameless, so that it is sent as it is: epcx may be missing where it runs.
+VERSIONS: Any = lambda: {  # noqa: E731
+    "Python": platform.python_version(),
+    **{
+        name: __import__(name).__version__ if importlib.util.find_spec(name) else "missing"
+        for name in ("jax", "epcx")
+    },
+}
 
 
 @dataclass
@@ -213,7 +222,7 @@ class Cluster:
     def _send(self, one: Slice) -> Any:
         order = replace(one.order, done=one.done, state=None)
         memory = self._memory(order.learner, len(order.numbers))
-        task = self._task(train_slice, max_retries=0, memory=memory)
+        task = self._task(TRAIN_SLICE, max_retries=0, memory=memory)
         return task.options(name=order.name).remote(
             order, one.state, self.state_seconds, self.needs
         )
@@ -286,26 +295,14 @@ class Cluster:
 
     def _check_versions(self) -> None:
         """Everybody must have the same programs."""
-
-        def versions() -> dict[str, str]:  # sent as it is: epcx may be missing there
-            from importlib.metadata import version
-
-            found = {"Python": platform.python_version()}
-            for package in ("epcx", "jax"):
-                try:
-                    found[package] = version(package)
-                except ImportError:
-                    found[package] = "missing"
-            return found
-
         affinity = self.ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
         asked = [
-            self.ray.remote(num_cpus=0, max_retries=1)(versions)
+            self.ray.remote(num_cpus=0, max_retries=1)(VERSIONS)
             .options(scheduling_strategy=affinity(node["NodeID"], soft=False), name="versions")
             .remote()
             for node in self.nodes
         ]
-        mine = versions()
+        mine = VERSIONS()
         for node, answer in zip(self.nodes, asked, strict=True):
             name = node["NodeManagerAddress"]
             try:
@@ -338,6 +335,10 @@ def train_slice(order: Order, state: Any, pause: float, needs: dict[str, int]) -
                 handed_over = time.monotonic()
     finally:
         engine.blocks = []
+
+
+# Ray knows generators by sight, which decorators such as those of jaxtyping spoil.
+TRAIN_SLICE: Any = lambda *order: (yield from train_slice(*order))  # noqa: E731
 
 
 def play_games(
@@ -428,7 +429,7 @@ def why(ray: Any, error: Exception) -> str:
     known = ray.exceptions
     if isinstance(error, known.OutOfMemoryError):
         return "its node ran out of memory"
-    if isinstance(error, known.NodeDiedError | known.ObjectLostError):
+    if isinstance(error, known.NodeDiedError | known.LocalRayletDiedError | known.ObjectLostError):
         return "its node was lost"
     if isinstance(error, known.WorkerCrashedError):
         return "its worker died"

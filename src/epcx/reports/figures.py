@@ -47,6 +47,7 @@ Line = tuple[np.ndarray, np.ndarray]  # episodes and values
 
 WIDTH, HEIGHT = 4.4, 2.9  # inches: readable on a phone, too
 SIGNATURE_HEIGHT = 0.16
+LEGEND = 64  # letters beside each other below a chart
 STYLE: Any = {
     "font.size": 9.0,
     "text.parse_math": False,  # what configs say is text
@@ -142,10 +143,11 @@ def legend(
     handles = [
         Line2D([], [], color=colours[m], lw=0, marker="s", ms=7, label=label(m)) for m in methods
     ]
+    longest = max(len(str(handle.get_label())) for handle in (*handles, *more))
     figure.legend(
         handles=[*handles, *more],
         loc="outside lower left",
-        ncols=4,
+        ncols=max(1, min(4, LEGEND // (longest + 5))),
         handletextpad=0.2,
         columnspacing=1.2,
         borderpad=0.0,

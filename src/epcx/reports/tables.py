@@ -59,8 +59,13 @@ def print_result(run: Run, as_json: bool) -> None:
     )
 
 
-def print_evaluation(game: Game, results: list[dict[str, Any]]) -> None:
-    """A block per match and a line per statistic: fits a narrow terminal."""
+def print_evaluation(
+    game: Game, results: list[dict[str, Any]], published: dict[str, float] | None = None
+) -> None:
+    """A block per match and a line per statistic: fits a narrow terminal.
+
+    Beside them is what the paper reports, if it does.
+    """
     console = Console(highlight=False)
     per = "team" if len(game.roles) > 1 else "agent"
     console.print(
@@ -72,11 +77,14 @@ def print_evaluation(game: Game, results: list[dict[str, Any]]) -> None:
         for role in result["roles"]:
             colour = game.role(role).colour
             table.add_column(f"[{colour}]●[/] {role}", justify="right", no_wrap=True)
+        if published:
+            table.add_column("in the paper", justify="right", no_wrap=True)
         columns = list(result["roles"].values())
         for name in columns[0]:
             if any(column[name]["mean"] or column[name]["error"] for column in columns):
                 cells = (f"{c[name]['mean']:.2f} ± {c[name]['error']:.2f}" for c in columns)
-                table.add_row(name, *cells)
+                theirs = f"{published[name]:.2f}" if published and name in published else ""
+                table.add_row(name, *cells, *[theirs] * bool(published))
         console.print(table)
 
 

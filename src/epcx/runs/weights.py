@@ -36,7 +36,7 @@ def load_weights(
                 f"{path} holds weights for {name} {found.get(name, 'unknown')!r}, not {value!r}"
             )
     expected = named(like)
-    wanted = part(jax.tree.unflatten(jax.tree.structure(like), list(expected)))
+    wanted = part(names_of(like))
     names = jax.tree.leaves(wanted)
     fits = expected.keys() >= arrays.keys() >= set(names) and all(
         arrays[name].shape[1:] == expected[name].shape[1:]
@@ -74,6 +74,11 @@ def named(tree: Any) -> dict[str, Any]:
     """The leaves of a pytree, by names such as policy.encoder.own.layers.0.weight."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     return {jax.tree_util.keystr(place, simple=True, separator="."): leaf for place, leaf in leaves}
+
+
+def names_of(tree: Any) -> Any:
+    """A pytree like it, with the names of the leaves in their places."""
+    return jax.tree.unflatten(jax.tree.structure(tree), list(named(tree)))
 
 
 def unnamed(arrays: dict[str, Any], like: Any) -> Any:

@@ -12,6 +12,7 @@ TABLES = {
     "predator-prey": ("predator_prey_vs_epc", {}),
     "food-collection": ("food_collection", {"reward": "collector", "coverage": "collector"}),
 }
+STATISTICS = ("reward", "coverage")
 CROSSPLAY = {
     ("grassland", "24-16", "sheep"): "crossplay_grassland_24-16_sheep",
     ("grassland", "24-16", "wolf"): "crossplay_grassland_24-16_wolf",
@@ -28,7 +29,7 @@ def scores(game: str, statistic: str = "reward") -> dict[Place, dict[str, float]
     found = {}
     for row in rows(name):
         side, scale = row.pop("side", None) or row.pop("measure"), row.pop("scale")
-        if (side if side in ("reward", "coverage") else "reward") == statistic:
+        if (side if side in STATISTICS else "reward") == statistic:
             values = {method: float(value) for method, value in row.items()}
             found[scale, roles.get(side, side)] = values
     return found
