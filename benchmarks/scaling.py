@@ -34,13 +34,13 @@ class Benchmark:
     game: str = "food-collection"
     """The game."""
 
-    population: str = "6"
+    population: str = "3"
     """Its population."""
 
     matches: int = 8
     """How many matches train."""
 
-    updates: int = 200
+    updates: int = 100
     """Updates of each of them."""
 
     devices: tuple[int, ...] = (1, 2, 4, 8)

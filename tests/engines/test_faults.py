@@ -3,7 +3,6 @@
 import random
 import signal
 import subprocess
-import threading
 import time
 
 import pytest
@@ -19,40 +18,45 @@ from tests.test_trainer import Said
 TINY = Hyperparameters(batch=32, warm_up=100, worlds=4, replay=400)
 
 
+class Misfortune:
+    """Every few seconds a worker is killed, or a node, for which another one comes."""
+
+    def __init__(self, cluster, seed):
+        self.cluster, self.chance = cluster, random.Random(seed)
+        self.lost = {"workers": 0, "nodes": 0}
+        self.plan()
+
+    def plan(self):
+        self.next = time.monotonic() + self.chance.uniform(10, 16)
+
+    def __call__(self):
+        if time.monotonic() < self.next:
+            return
+        if self.chance.random() < 0.6 and training_workers():
+            kill_a_worker(self.chance)
+            self.lost["workers"] += 1
+        else:
+            others = [node for node in self.cluster.list_all_nodes() if not node.head]
+            self.cluster.remove_node(self.chance.choice(others), allow_graceful=False)
+            self.cluster.add_node(**NODE)
+            self.lost["nodes"] += 1
+        self.plan()
+
+
 @pytest.mark.slow
 def test_a_cluster_that_dies_bit_by_bit(tmp_path):
-    """Workers and nodes are killed at random, and new nodes come."""
     start = Training(
-        "food-collection", "epc", ("1", "2", "4"), 1500, 1000, sets=2, matches=3,
+        "food-collection", "epc", ("1", "2", "4"), 800, 500, sets=2, matches=3,
         fitness_episodes=20, hyper=TINY,
     )  # fmt: skip
     whole = trainer.train(start, tmp_path / "whole").path
-    chance = random.Random(0)
-    said, over = Said(), threading.Event()
+    said = Said()
     with nodes(3) as cluster:
-        lost = {"workers": 0, "nodes": 0}
-
-        def disturb():
-            while not over.wait(chance.uniform(4, 10)):
-                if chance.random() < 0.6 and training_workers():
-                    kill_a_worker(chance)
-                    lost["workers"] += 1
-                else:
-                    others = [node for node in cluster.list_all_nodes() if not node.head]
-                    cluster.remove_node(chance.choice(others), allow_graceful=False)
-                    cluster.add_node(**NODE)
-                    lost["nodes"] += 1
-
-        disturber = threading.Thread(target=disturb)
-        disturber.start()
-        try:
-            site = Cluster(state_seconds=1.0)
-            run = trainer.train(start, tmp_path / "run", watcher=said, site=site)
-        finally:
-            over.set()
-            disturber.join()
-    assert lost["workers"] > 0
-    assert lost["nodes"] > 0
+        said.then = misfortune = Misfortune(cluster, seed=0)
+        site = Cluster(state_seconds=1.0)
+        run = trainer.train(start, tmp_path / "run", watcher=said, site=site)
+    assert misfortune.lost["workers"] > 0
+    assert misfortune.lost["nodes"] > 0
     assert any("it is done again" in line for line in said.lines), said.lines
     same_results(run.path, whole)
 
@@ -60,13 +64,10 @@ def test_a_cluster_that_dies_bit_by_bit(tmp_path):
 @pytest.mark.slow
 def test_drivers_that_are_killed(tmp_path):
     """With `kill -9`, again and again; the last one finishes."""
-    start = ["train", "food-collection", "--preset", "smoke", "--engine", "ray", "--out"]
-    assert (
-        epcx("train", "food-collection", "--preset", "smoke", "--out", tmp_path / "a").returncode
-        == 0
-    )
+    start = ["train", "food-collection", "--preset", "smoke"]
+    assert epcx(*start, "--out", tmp_path / "a").returncode == 0
     chance = random.Random(1)
-    arguments = [*start, tmp_path / "b"]
+    arguments = [*start, "--engine", "ray", "--out", tmp_path / "b"]
     for _ in range(3):
         process = subprocess.Popen(
             command(*arguments, "--checkpoint-minutes", "0"),

@@ -53,7 +53,6 @@ class Slice:
     state: Any = None  # a reference to what a task has handed over
     furthest: int = 0  # the last line of the log that was reached
     failures: int = 0  # since then
-    ended: bool = False
 
 
 class Cluster:
@@ -97,7 +96,7 @@ class Cluster:
         except BaseException:
             self.close()
             raise
-        self.width = matches_per_task
+        self.matches_per_task, self.width = matches_per_task, 1
         self.state_seconds = state_seconds
         self.work: list[Slice] = []
 
@@ -105,17 +104,20 @@ class Cluster:
 
     def slices(self, matches: int) -> list[tuple[int, ...]]:
         """By default single matches on CPUs, and on GPUs as many as give each GPU one task."""
-        width = self.width or (-(-matches // self._slots) if self.needs["num_gpus"] else 1)
+        wanted = self.matches_per_task or (
+            -(-matches // self._slots) if self.needs["num_gpus"] else 1
+        )
+        self.width = min(wanted, matches)
         return [
-            tuple(range(i, min(i + width, matches))) for i in range(0, matches, min(width, matches))
+            tuple(range(first, min(first + self.width, matches)))
+            for first in range(0, matches, self.width)
         ]
 
     def train(
         self, orders: list[Order], say: Callable[[str], None]
     ) -> Iterator[tuple[int, Report] | None]:
-        width = max(len(order.numbers) for order in orders)
         self.work = [
-            Slice(padded(order, width), len(order.numbers), order.done, self._put(order, width))
+            Slice(padded(order, self.width), len(order.numbers), order.done, self._put(order))
             for order in orders
         ]
         running = {self._send(one): number for number, one in enumerate(self.work)}
@@ -140,7 +142,6 @@ class Cluster:
                     else:
                         if report.done > one.furthest and report.done in one.order.lines:
                             one.furthest, one.failures = report.done, 0
-                        one.ended = report.ended
                         yield number, trimmed(report, one.matches)
         finally:
             for reports in running:
@@ -240,11 +241,11 @@ class Cluster:
             one.state, one.done = None, 0
         say(f"{one.order.name}: {cause}; it is done again from update {one.done}")
 
-    def _put(self, order: Order, width: int) -> Any:
+    def _put(self, order: Order) -> Any:
         """A reference to the state that an order begins with."""
         if order.state is None:
             return None
-        spare = order.state[-1:] * (width - len(order.state))
+        spare = order.state[-1:] * (self.width - len(order.state))
         return self.ray.put(order.state + spare)
 
     # The cluster
@@ -260,8 +261,8 @@ class Cluster:
         try:
             self.ray.init(where, log_to_driver=False)
         except Exception as error:
-            first = str(error).strip().splitlines()[0]
-            raise InputError(f"no cluster at address {where!r} can be joined: {first}") from None
+            cause = why(self.ray, error)
+            raise InputError(f"no cluster at address {where!r} can be joined: {cause}") from None
 
     def _total(self, kind: str) -> float:
         return sum(node["Resources"].get(kind, 0.0) for node in self.nodes)
