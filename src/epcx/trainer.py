@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array
 
 from epcx.engines.host import Host
-from epcx.engines.work import Arrays, Order, Site
+from epcx.engines.work import Arrays, Order, Report, Site
 from epcx.errors import InputError, RunError
 from epcx.evolution.curriculum import AgentSet, Generation, Mutants, Stage, evolve
 from epcx.evolution.lineage import Lineage
@@ -212,7 +212,8 @@ class RunTrainer:
         self.watcher.begin(
             f"{stage}  ({stage.number + 1}/{len(self.curriculum.stages)})", learner.episodes(total)
         )
-        self._carry_out(stage, orders, tuned)
+        if orders:
+            self._carry_out(stage, orders, tuned)
         updates = int(tuned.done.max())
         self.ledger.append(
             {"population": str(stage), "matches": number, "episodes": learner.episodes(updates)}
@@ -222,55 +223,52 @@ class RunTrainer:
         return Mutants(agents, tuned.stopped)
 
     def _carry_out(self, stage: Stage, orders: list[Order], tuned: "FineTuning") -> None:
-        learner = self.training.learner(stage.game)
-        log = tuned.log
-
-        def checkpoint() -> None:
-            about, files = tuned.snapshot(self.site, orders)
-            self._save("training", {"matches": about}, files)
-
+        """Has orders carried out; in between, interrupts are met and checkpoints made."""
         told = False
-        reports = self.site.train(orders, self.watcher.say) if orders else iter(())
-        while True:
-            with self.clock.counting():
-                news = next(reports, ENDED)
-            if news is ENDED:
-                break
-            if not told:
-                told = True
-                self.watcher.say(f"{stage}: {self.site.in_words()}")
-                self._look_ahead(stage)
-            if news is not None:
-                order, report = orders[news[0]], news[1]
-                numbers = list(order.numbers)
-                if report.done - report.updates != tuned.done[numbers[0]]:
-                    log.clear(numbers)
-                tuned.done[numbers] = report.done
-                episodes = learner.episodes(report.done)
-                if report.updates:
-                    log.add(numbers, report.metrics, report.updates)
-                for match in np.array(numbers)[report.diverged & ~tuned.stopped[numbers]]:
-                    tuned.stopped[match] = True
-                    self.watcher.say(
-                        f"{stage}: match {match} stopped near episode {episodes}: its weights "
-                        "would no longer be finite; it will not be promoted"
-                    )
-                if report.done in order.lines or report.ended:
-                    seconds = self.seconds + self.clock.total
-                    log.write(numbers, episodes, report.done, seconds, tuned.stopped)
-                if report.done in (0, *order.pictures) and order.pictures:
-                    self._keep_policies(stage, numbers, report.agents, log.before + episodes)
-                if report.ended:
-                    for row, match in enumerate(numbers):
-                        tuned.agents[match] = jax.tree.map(lambda x, r=row: x[r], report.agents)
-                if report.updates:
-                    shown = int(np.mean([learner.episodes(int(done)) for done in tuned.done]))
-                    self.watcher.show(shown, log.rewards())
-            if self.interrupts.noted:
-                checkpoint()
-                self.interrupts.check()
-            if self._due() and not tuned.ended:
-                checkpoint()
+        with contextlib.closing(self.site.train(orders, self.watcher.say)) as reports:
+            while True:
+                with self.clock.counting():
+                    news = next(reports, ENDED)
+                if news is ENDED:
+                    return
+                if not told:
+                    told = True
+                    self.watcher.say(f"{stage}: {self.site.in_words()}")
+                    self._look_ahead(stage)
+                if news is not None:
+                    self._note(stage, orders[news[0]], news[1], tuned)
+                if self.interrupts.noted or (self._due() and not tuned.ended):
+                    about, files = tuned.snapshot(self.site, orders)
+                    self._save("training", {"matches": about}, files)
+                    self.interrupts.check()
+
+    def _note(self, stage: Stage, order: Order, report: Report, tuned: "FineTuning") -> None:
+        """Logs, keeps and shows what is reported of some matches."""
+        learner, log = self.training.learner(stage.game), tuned.log
+        numbers = list(order.numbers)
+        if report.done - report.updates != tuned.done[numbers[0]]:
+            log.clear(numbers)
+        tuned.done[numbers] = report.done
+        episodes = learner.episodes(report.done)
+        if report.updates:
+            log.add(numbers, report.metrics, report.updates)
+        for match in np.array(numbers)[report.diverged & ~tuned.stopped[numbers]]:
+            tuned.stopped[match] = True
+            self.watcher.say(
+                f"{stage}: match {match} stopped near episode {episodes}: its weights would no "
+                "longer be finite; it will not be promoted"
+            )
+        if report.done in order.lines or report.ended:
+            seconds = self.seconds + self.clock.total
+            log.write(numbers, episodes, report.done, seconds, tuned.stopped)
+        if order.pictures and report.done in (0, *order.pictures):
+            self._keep_policies(stage, numbers, report.agents, log.before + episodes)
+        if report.ended:
+            for row, match in enumerate(numbers):
+                tuned.agents[match] = jax.tree.map(lambda x, r=row: x[r], report.agents)
+        if report.updates:
+            shown = int(np.mean([learner.episodes(int(done)) for done in tuned.done]))
+            self.watcher.show(shown, log.rewards())
 
     def play(self, stage: Stage, teams: Iterable[Any], games: int, key: Array) -> np.ndarray:
         """Games of the fitness; interrupts are met between two of them."""
@@ -424,6 +422,8 @@ class FineTuning:
                 states[number] = found[1]
                 for match in order.numbers:
                     about[match]["updates"] = found[0]
+                    if found[0] != self.done[match]:  # a state of earlier, at a line of the log
+                        about[match] |= {"weight": 0, "sums": {}}
 
         def files() -> Iterator[tuple[str, Arrays]]:
             for match, agents in enumerate(self.agents):
@@ -449,5 +449,5 @@ class FineTuning:
             self.stopped[match] = known["stopped"] and (whole or goes_on)
             if whole:
                 self.agents[match] = unnamed(mine, like)
-        self.done[list(numbers)] = updates.pop() if goes_on else 0
+            self.done[match] = known["logged"] if whole else known["updates"] if goes_on else 0
         return (int(self.done[numbers[0]]), arrays) if goes_on else (0, None)

@@ -10,7 +10,7 @@ import os
 import platform
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -115,7 +115,7 @@ class Cluster:
 
     def train(
         self, orders: list[Order], say: Callable[[str], None]
-    ) -> Iterator[tuple[int, Report] | None]:
+    ) -> Generator[tuple[int, Report] | None, None, None]:
         self.work = [
             Slice(padded(order, self.width), len(order.numbers), order.done, self._put(order))
             for order in orders

@@ -1,6 +1,6 @@
 """The devices of this machine as a site of work."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -40,7 +40,7 @@ class Host:
 
     def train(
         self, orders: list[Order], say: Callable[[str], None]
-    ) -> Iterator[tuple[int, Report] | None]:
+    ) -> Generator[tuple[int, Report] | None, None, None]:
         (order,) = orders
         matches = len(order.numbers)
         make = partial(

@@ -4,7 +4,7 @@ It is the same wherever it is done: what a match becomes depends on its order, n
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -61,10 +61,11 @@ class Site(Protocol):
 
     def train(
         self, orders: list[Order], say: Callable[[str], None]
-    ) -> Iterator[tuple[int, Report] | None]:
+    ) -> Generator[tuple[int, Report] | None, None, None]:
         """Reports by the number of their order; none before the first, and while there is no news.
 
-        Where work is lost it is done again, and reported again from an earlier update on.
+        Where work is lost it is done again, and reported again from an earlier update on. To close
+        the generator ends what goes on.
         """
 
     def states(self, order: int) -> tuple[int, Iterator[Arrays]] | None:
