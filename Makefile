@@ -14,7 +14,7 @@ demo: .venv/demo  ## grow a team of collectors on the CPU (5 minutes) and write 
 	@JAX_PLATFORMS=cpu $(BIN)/epcx reproduce food-collection --preset quick --methods epc att-maddpg --out demo
 
 test: .venv/dev .venv/browser  ## run the tests
-	@$(BIN)/python -m pytest -q -n 2 --dist loadfile
+	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --durations 12
 
 test-slow: .venv/dev .venv/browser  ## run the tests that take minutes, too
 	@$(BIN)/python -m pytest -q -n 2 --dist loadfile -m ''

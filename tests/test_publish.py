@@ -25,9 +25,8 @@ def copy(run, tmp_path_factory):
 
 
 def test_it_plays_as_the_run_does(run, copy):
-    for population in ("1", "2", "4"):
-        ours, theirs = (trained.load(r.path, population).play(20) for r in (run, copy))
-        assert ours == theirs
+    ours, theirs = (trained.load(r.path, "4").play(20) for r in (run, copy))
+    assert ours == theirs
 
 
 def test_it_has_the_policies_of_the_best_sets_only(run, copy):

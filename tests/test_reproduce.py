@@ -73,8 +73,8 @@ def test_what_is_finished_stays_and_what_was_interrupted_goes_on(tmp_path, monke
         called.append((what, path))
         return Run.open(done)
 
-    monkeypatch.setattr(trainer, "resume", lambda path, *_: note("resume", path))
-    monkeypatch.setattr(trainer, "train", lambda _, path, *__: note("train", path))
+    monkeypatch.setattr(trainer, "resume", lambda path, *_, **__: note("resume", path))
+    monkeypatch.setattr(trainer, "train", lambda _, path, *__, **___: note("train", path))
     training = Training("food-collection", "maddpg", ("1",))
     tasks = [reproduce.Task(name, training) for name in ("done", "begun", "new")]
     said = Said()
@@ -86,7 +86,7 @@ def test_what_is_finished_stays_and_what_was_interrupted_goes_on(tmp_path, monke
 
 
 def test_a_run_that_fails_does_not_keep_others_from_training(tmp_path, monkeypatch):
-    def train(training, path, *_):
+    def train(training, path, *_, **__):
         if path.name == "bad":
             raise RunError("all 1 matches at 1 have diverged")
         return made_run(path, "food-collection", "maddpg", ("1",))

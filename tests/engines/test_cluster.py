@@ -81,6 +81,7 @@ def test_a_killed_worker_costs_some_time_only(site, three_here, tmp_path):
     same_results(run.path, three_here)
 
 
+@pytest.mark.slow
 def test_a_driver_that_is_stopped_goes_on_here_or_there(site, three_here, tmp_path):
     """States of some matches, others that have ended, and others that have not begun."""
     said = Said(lambda: signal.raise_signal(signal.SIGINT))
