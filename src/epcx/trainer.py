@@ -13,13 +13,13 @@ import numpy as np
 from jaxtyping import Array
 
 from epcx.engines.host import Host
-from epcx.engines.work import Arrays, Order, Report, Site
+from epcx.engines.work import Order, Report, Site
 from epcx.errors import InputError, RunError
 from epcx.evolution.curriculum import AgentSet, Generation, Mutants, Stage, evolve
 from epcx.evolution.lineage import Lineage
 from epcx.interrupts import Interrupts
 from epcx.log import Log, marks
-from epcx.runs.checkpoint import Checkpoint
+from epcx.runs.checkpoint import Arrays, Checkpoint
 from epcx.runs.run import LINEAGE, Run
 from epcx.runs.weights import named, unnamed
 from epcx.trained import about

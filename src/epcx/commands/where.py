@@ -9,6 +9,7 @@ from epcx.engines.devices import CONFIG, use_all_cores
 from epcx.engines.host import Host
 from epcx.engines.work import Site
 from epcx.errors import InputError
+from epcx.trainer import CHECKPOINT_SECONDS
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Where:
     """CPU cores of each Ray task; by default one."""
 
     @contextlib.contextmanager
-    def site(self, checkpoint_seconds: float = 180.0) -> Iterator[Site]:
+    def site(self, checkpoint_seconds: float = CHECKPOINT_SECONDS) -> Iterator[Site]:
         """The place of work; in a cluster, the state of matches is collected this often."""
         ours = {"local": ("devices",), "ray": tuple(f.name for f in fields(self)[2:])}
         for engine, names in ours.items():

@@ -23,9 +23,10 @@ from jaxtyping import Array
 from epcx.engines.arena import Arena, everybody
 from epcx.engines.devices import CONFIG, in_words
 from epcx.engines.local import LocalEngine
-from epcx.engines.work import Arrays, Order, Report, work
+from epcx.engines.work import Order, Report, work
 from epcx.errors import InputError, RunError, whole_number
 from epcx.learners.learner import Learner
+from epcx.runs.checkpoint import Arrays
 from epcx.runs.provenance import cores
 
 ANSWER_SECONDS = 5.0  # for a head node to accept a connection

@@ -12,8 +12,9 @@ from epcx.engines.ahead import Ahead
 from epcx.engines.arena import Arena, everybody
 from epcx.engines.devices import free_memory, some_devices
 from epcx.engines.local import LocalEngine
-from epcx.engines.work import Arrays, Order, Report, work
+from epcx.engines.work import Order, Report, work
 from epcx.learners.learner import Learner
+from epcx.runs.checkpoint import Arrays
 
 
 class Host:

@@ -15,9 +15,9 @@ from jaxtyping import Array, Bool
 
 from epcx.engines.local import LocalEngine
 from epcx.learners.learner import Learner
+from epcx.runs.checkpoint import Arrays
 
 CHUNK_SECONDS = 2.0  # between two reports
-Arrays = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
