@@ -1,11 +1,12 @@
-"""The fused observation encoder against plain XLA, on a GPU: error, milliseconds and TFLOP/s.
+"""The fused parts of critics against plain XLA, on a GPU: error, milliseconds and TFLOP/s.
 
     python -m benchmarks.kernel --json
 
+The parts are the observation encoder, and the embedding of what it encodes together with actions.
 Inputs are fresh in every run: random networks for all critics of a match, and a batch of worlds
 after some random steps. Errors are relative to plain JAX in float32: |a - b| / |b|, of the values
-and of the gradient by all weights. Operations are those of the layers and of the attention,
-forwards; twice as many are counted backwards.
+and of the gradient by all weights (and, of embeddings, by what was encoded). Operations are those
+of the layers and of the attention, forwards; twice as many are counted backwards.
 """
 
 import json
@@ -23,15 +24,35 @@ from jaxtyping import Array
 
 from epcx import games
 from epcx.agents.agent import ARCHITECTURES
-from epcx.agents.attention import EMBEDDING, HIDDEN, OWN_FEATURES, ObservationEncoder
+from epcx.agents.attention import (
+    EMBEDDING,
+    HIDDEN,
+    OWN_FEATURES,
+    AttentionCritic,
+    ObservationEncoder,
+)
+from epcx.agents.kernels import precision
 from epcx.agents.kernels.encoder import Options
-from epcx.games import Game, Observation
+from epcx.games import NUM_ACTIONS, Game, Observation
 from epcx.learners.rollout import Chance, step_worlds
 from epcx.runs.provenance import describe
 
 PRECISIONS = ("bf16", "tf32", "float32")
 BATCH = 1024
 IN_A_ROW = 5  # calls
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of all critics; what it makes of each network is a function of that and `seen`."""
+
+    networks: Any  # and what differs between them; all of it has a gradient
+    seen: Any  # by all of them
+    slopes: Array
+    operations: int
+    truth: Callable[..., Array]
+    plainly: Callable[..., Array]
+    fused: Callable[[str], Callable[..., Array]]  # by the precision of products
 
 
 @dataclass(frozen=True)
@@ -59,31 +80,36 @@ class Benchmark:
     def run(self) -> None:
         seed = secrets.randbits(31) if self.seed is None else self.seed
         game = games.make(self.game, self.population)
-        encoders, views, slopes = inputs(jax.random.key(seed), game)
-        work = operations(views) * game.num_agents
+        first, second = jax.random.split(jax.random.key(seed))
+        parts = {"encoder": encoder(first, game), "embedding": embedding(second, game)}
+        rows = {f"{name}s": self.measure(name, part) for name, part in parts.items()}
+        if self.json:
+            setting = {"game": self.game, "population": self.population, "seed": seed}
+            print(json.dumps({"machine": describe(), **setting, **rows}, indent=2))
+
+    def measure(self, name: str, part: Part) -> list[dict[str, Any]]:
+        """By plain XLA, and by the kernels in each precision."""
         with jax.default_matmul_precision("float32"):
-            few = jax.tree.map(lambda x: x[:2], (encoders, slopes))
-            truth = forwards_and_backwards(plainly)(few[0], views, few[1])
+            few = jax.tree.map(lambda x: x[:2], (part.networks, part.slopes))
+            truth = forwards_and_backwards(part.truth)(few[0], part.seen, few[1])
         rows: list[dict[str, Any]] = []
-        for name in ("xla", *self.precision):
-            how = plainly if name == "xla" else fused(Options(precision=name))
+        for kind in ("xla", *self.precision):
+            how = part.plainly if kind == "xla" else part.fused(kind)
             both = forwards_and_backwards(how)
-            row: dict[str, Any] = {"encoder": name if name == "xla" else f"fused, {name}"}
-            row["error"], row["gradient_error"] = errors(both(few[0], views, few[1]), truth)
-            alone = jax.jit(lambda e, v, how=how: jax.vmap(how, (0, None))(e, v))
-            row["ms_forwards"] = self.timed(alone, encoders, views)
-            row["ms_both"] = self.timed(both, encoders, views, slopes)
-            row["tflops_forwards"] = work / row["ms_forwards"] / 1e9
-            row["tflops_both"] = 3 * work / row["ms_both"] / 1e9
+            row: dict[str, Any] = {name: kind if kind == "xla" else f"fused, {kind}"}
+            row["error"], row["gradient_error"] = errors(both(few[0], part.seen, few[1]), truth)
+            alone = jax.jit(lambda n, s, how=how: jax.vmap(how, (0, None))(n, s))
+            row["ms_forwards"] = self.timed(alone, part.networks, part.seen)
+            row["ms_both"] = self.timed(both, part.networks, part.seen, part.slopes)
+            row["tflops_forwards"] = part.operations / row["ms_forwards"] / 1e9
+            row["tflops_both"] = 3 * part.operations / row["ms_both"] / 1e9
             if rows:
                 row["times_xla_forwards"] = rows[0]["ms_forwards"] / row["ms_forwards"]
                 row["times_xla_both"] = rows[0]["ms_both"] / row["ms_both"]
             rows.append({k: v if isinstance(v, str) else float(f"{v:.4g}") for k, v in row.items()})
             if not self.json:
                 print(rows[-1], flush=True)
-        if self.json:
-            setting = {"game": self.game, "population": self.population, "seed": seed}
-            print(json.dumps({"machine": describe(), **setting, "encoders": rows}, indent=2))
+        return rows
 
     def timed(self, function: Callable[..., Any], *arguments: Any) -> float:
         """Of one call out of several in a row, so that the device never waits for the host."""
@@ -98,8 +124,7 @@ class Benchmark:
         return statistics.median(times) * 1000
 
 
-def inputs(key: Array, game: Game) -> tuple[ObservationEncoder, Observation, Array]:
-    """An encoder for every agent, a batch of what all agents see, and a slope of the results."""
+def encoder(key: Array, game: Game) -> Part:
     first, second, third, fourth = jax.random.split(key, 4)
     make = jax.vmap(lambda key: ObservationEncoder(key, game))
     encoders = make(jax.random.split(first, game.num_agents))
@@ -111,33 +136,19 @@ def inputs(key: Array, game: Game) -> tuple[ObservationEncoder, Observation, Arr
         worlds = step_worlds(game, chance, worlds, actions)[0]
     views = ARCHITECTURES["attention"].observe(game, worlds)
     shape = game.num_agents, encoders.width, game.num_agents, BATCH
-    return encoders, views, jax.random.normal(fourth, shape)
 
+    def plainly(encoder: ObservationEncoder, views: Observation) -> Array:
+        return encoder.attending(views)[0]
 
-def plainly(encoder: ObservationEncoder, views: Observation) -> Array:
-    return encoder.attending(views)[0]
-
-
-def fused(options: Options) -> Callable[..., Array]:
-    return lambda encoder, views: encoder.fused(views, options)
-
-
-def forwards_and_backwards(how: Callable[..., Array]) -> Callable[..., Any]:
-    def one(encoder: ObservationEncoder, views: Observation, slope: Array) -> Any:
-        encoded, back = jax.vjp(lambda encoder: how(encoder, views), encoder)
-        return encoded, back(slope.astype(encoded.dtype))[0]
-
-    return jax.jit(lambda *arguments: jax.vmap(one, (0, None, 0))(*arguments))
-
-
-def errors(ours: Any, truth: Any) -> list[float]:
-    """Of the values and of the gradient."""
-
-    def norm(tree: Any) -> Array:
-        return jnp.sqrt(sum((x**2).sum() for x in jax.tree.leaves(tree)))
-
-    pairs = zip(ours, truth, strict=True)
-    return [float(norm(jax.tree.map(jnp.subtract, a, b)) / norm(b)) for a, b in pairs]
+    return Part(
+        encoders,
+        views,
+        jax.random.normal(fourth, shape),
+        operations(views) * game.num_agents,
+        plainly,
+        plainly,
+        lambda kind: lambda encoder, views: encoder.fused(views, Options(precision=kind)),
+    )
 
 
 def operations(views: Observation) -> int:
@@ -147,6 +158,51 @@ def operations(views: Observation) -> int:
         layers = features.shape[0] * HIDDEN + HIDDEN * EMBEDDING
         total += mask.size * 2 * (layers + 2 * EMBEDDING)
     return total
+
+
+def embedding(key: Array, game: Game) -> Part:
+    first, second, third, fourth = jax.random.split(key, 4)
+    make = jax.vmap(lambda key: AttentionCritic(key, game))
+    critics = make(jax.random.split(first, game.num_agents))
+    rows, width = (game.num_agents, BATCH), critics.encoder.width
+    encoded = jax.random.normal(second, (game.num_agents, width, *rows)).astype(jnp.bfloat16)
+    layers = NUM_ACTIONS * EMBEDDING + (width + EMBEDDING) * EMBEDDING
+
+    def fused(kind: str) -> Callable[..., Array]:
+        def embed(network: Any, actions: Array) -> Array:
+            with precision(kind):
+                encoded = network[1].astype(Options(kind).dtype)
+                return network[0].embed_fused(encoded, actions)
+
+        return embed
+
+    return Part(
+        (critics, encoded),
+        jax.nn.softmax(jax.random.normal(third, (NUM_ACTIONS, *rows)), 0),
+        jax.random.normal(fourth, (game.num_agents, EMBEDDING, *rows)),
+        game.num_agents * game.num_agents * BATCH * 2 * layers,
+        lambda network, actions: network[0].embed(network[1].astype(jnp.float32), actions),
+        lambda network, actions: network[0].embed(network[1], actions),
+        fused,
+    )
+
+
+def forwards_and_backwards(how: Callable[..., Array]) -> Callable[..., Any]:
+    def one(network: Any, seen: Any, slope: Array) -> Any:
+        result, back = jax.vjp(lambda network: how(network, seen), network)
+        return result, back(slope.astype(result.dtype))[0]
+
+    return jax.jit(lambda *arguments: jax.vmap(one, (0, None, 0))(*arguments))
+
+
+def errors(ours: Any, truth: Any) -> list[float]:
+    """Of the values and of the gradient."""
+
+    def norm(tree: Any) -> Array:
+        return jnp.sqrt(sum((x.astype(jnp.float32) ** 2).sum() for x in jax.tree.leaves(tree)))
+
+    pairs = zip(ours, truth, strict=True)
+    return [float(norm(jax.tree.map(jnp.subtract, a, b)) / norm(b)) for a, b in pairs]
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from epcx.agents import attention as networks
 from epcx.agents import kernels, layers
 from epcx.agents.agent import ARCHITECTURES
 from epcx.agents.attention import EMBEDDING, HIDDEN, OWN_FEATURES, ObservationEncoder
-from epcx.agents.kernels import attention, encoder
+from epcx.agents.kernels import attention, embedding, encoder
 from epcx.agents.kernels.attention import Options as AttentionOptions
 from epcx.agents.kernels.encoder import Options, Tiling
 from epcx.agents.layers import MLP, attend
@@ -177,6 +177,44 @@ def test_attention_over_groups_of_agents(groups, present):
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
+def weights_of(key, parts):
+    keys = jax.random.split(key, 4)
+    shapes = (16, 5), (16,), (16, 16 * parts + 16), (16,)
+    pairs = zip(keys, shapes, strict=True)
+    return embedding.Weights(*(0.3 * jax.random.normal(key, shape) for key, shape in pairs))
+
+
+@pytest.mark.parametrize(("parts", "rows"), [(1, 16), (3, 32), (4, 37)])
+@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-5), ("bf16", 0.03)])
+def test_embeddings_of_what_is_seen_and_done(parts, rows, precision, tolerance):
+    """Values and gradients, with numbers of parts and rows that are no powers of two, too."""
+    keys = jax.random.split(jax.random.key(0), 4)
+    weights = weights_of(keys[0], parts)
+    options = Options(precision, True, SMALL)
+    encoded = jax.random.normal(keys[1], (16 * parts, rows)).astype(options.dtype)
+    actions = jax.nn.softmax(jax.random.normal(keys[2], (5, rows)), 0)
+    slope = jax.random.normal(keys[3], (16, rows)).astype(options.dtype)
+
+    def ours(weights, encoded):
+        return embedding.embed(options, weights, encoded, actions)
+
+    def plain(weights, encoded):
+        acted = jax.nn.relu(weights.first @ actions + weights.first_bias[:, None])
+        below = jnp.concatenate([encoded.astype(jnp.float32), acted])
+        above = jax.nn.relu(weights.last @ below + weights.last_bias[:, None])
+        return above.astype(options.dtype)
+
+    @partial(jax.jit, static_argnums=0)
+    def both(how, weights, encoded):
+        embedded, back = jax.vjp(how, weights, encoded)
+        return embedded, back(slope)
+
+    results = [jax.tree.leaves(both(how, weights, encoded)) for how in (ours, plain)]
+    for a, b in zip(*results, strict=True):
+        a, b = (np.asarray(x, np.float32) for x in (a, b))
+        np.testing.assert_allclose(a, b, atol=tolerance * max(1.0, np.abs(b).max()))
+
+
 def test_a_critic_judges_on_a_gpu_as_on_a_cpu(monkeypatch):
     """All of it: what it sees, everybody's embedding, and the attention over both groups."""
     game = games.make("grassland", "3-2")
@@ -196,7 +234,7 @@ def test_a_critic_judges_on_a_gpu_as_on_a_cpu(monkeypatch):
     expected = jax.jit(jax.value_and_grad(value))(critic)
     for module in (layers, networks):
         monkeypatch.setattr(module, "on_gpu", lambda: True)
-    monkeypatch.setattr(encoder, "Options", lambda precision: EXACT)
+    monkeypatch.setattr(encoder, "Options", lambda precision, tiling=SMALL: EXACT)
     monkeypatch.setattr(attention, "Options", lambda: attention_exactly)
     attention_exactly = AttentionOptions(interpret=True, rows=16)
     ours = jax.jit(jax.value_and_grad(lambda critic: value(critic)))(critic)
@@ -246,13 +284,16 @@ def test_the_kernels_are_what_the_compiler_for_gpus_takes(precision):
     sets = {"a": (5, 2), "b": (40, 4)}
     encoder = encoder_of(jax.random.key(0), {"a": 2, "b": 4})
     view = view_of(jax.random.key(1), sets, (40,))
-    masks = [jnp.ones((4, 40), bool)]
+    masks, actions = [jnp.ones((4, 40), bool)], jnp.ones((5, 40))
+    weights = weights_of(jax.random.key(2), parts=3)
 
-    def value(encoder, values):
-        encoded = encoder.fused(view, Options(precision)).astype(jnp.float32)
-        mixed = attention.attend(attention.Options(), encoded[:16], values, masks)
-        return encoded.sum() + mixed[0].sum()
+    def value(encoder, weights, values):
+        encoded = encoder.fused(view, Options(precision))
+        options = Options(precision, tiling=embedding.TILING)
+        query = embedding.embed(options, weights, encoded, actions).astype(jnp.float32)
+        mixed = attention.attend(attention.Options(), query, values, masks)
+        return mixed[0].sum()
 
-    slope = jax.jit(jax.grad(value, (0, 1))).trace(encoder, jnp.ones((16, 4, 40)))
+    slope = jax.jit(jax.grad(value, (0, 1, 2))).trace(encoder, weights, jnp.ones((16, 4, 40)))
     program = slope.lower(lowering_platforms=("cuda",)).as_text()
-    assert program.count("custom_call @__gpu$xla.gpu.triton") == 5
+    assert program.count("custom_call @__gpu$xla.gpu.triton") == 7

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from epcx.agents.kernels import attention, current_precision, encoder, on_gpu
+from epcx.agents.kernels import attention, current_precision, embedding, encoder, on_gpu
 from epcx.agents.layers import (
     MLP,
     Linear,
@@ -195,7 +195,7 @@ class AttentionCritic(eqx.Module):
         encoded = self.encoder(views)
         groups = (seat.teammates, seat.opponents)[: self.groups]
         masks = [group[:, None] & alive for group in groups]
-        embedded = self.embed(encoded, actions)
+        embedded = (self.embed_fused if on_gpu() else self.embed)(encoded, actions)
         own = jax.lax.stop_gradient(seat.mine(encoded))
         return Context(own, seat.mine(embedded), embedded, self.key(embedded), masks)
 
@@ -205,6 +205,16 @@ class AttentionCritic(eqx.Module):
         """f(o, a), of encoded observations."""
         acted = jax.nn.relu(self.action(actions))
         return jax.nn.relu(self.combine(encoded, acted))
+
+    def embed_fused(
+        self, encoded: Float[Array, "width *rows"], actions: Float[Array, "5 *rows"]
+    ) -> Float[Array, "16 *rows"]:
+        """The same by the kernel for GPUs, without a gradient by the actions."""
+        rows = encoded.shape[1:]
+        weights = embedding.Weights(*in_two(self.action), *in_two(self.combine))
+        options = encoder.Options(current_precision(), tiling=embedding.TILING)
+        flat = [x.reshape(len(x), -1) for x in (encoded, actions)]
+        return embedding.embed(options, weights, *flat).reshape(-1, *rows)
 
     def judge(self, context: Context) -> Float[Array, "batch"]:
         """The value of what was done."""

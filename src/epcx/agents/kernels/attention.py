@@ -76,7 +76,7 @@ def _backwards(
     options: Options, groups: int, saved: Any, slope: Array
 ) -> tuple[Array, Array, None]:
     query, values, *_ = saved
-    shapes = [jax.ShapeDtypeStruct(x.shape, jnp.float32) for x in (query, values)]
+    shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (query, values)]
     to_query, to_values = options.call(_attention_backwards, query.shape[1], shapes)(*saved, slope)
     return to_query, to_values, None
 
@@ -92,7 +92,7 @@ def _attention_forwards(
     scaled = query[:, rows] * (LOG2_E / size**0.5)
 
     def one(j: Array, carry: Any) -> Any:
-        value, member = values[:, j, rows], members[j, rows]
+        value, member = values[:, j, rows].astype(jnp.float32), members[j, rows]
         score = (value * scaled).sum(0)
         after = []
         for i, (highest, total, sums) in enumerate(carry):
@@ -133,7 +133,7 @@ def _attention_backwards(
     logs = [totals[i, rows] for i in range(groups)]
 
     def one(j: Array, to_query: Array) -> Array:
-        value, member = values[:, j, rows], members[j, rows]
+        value, member = values[:, j, rows].astype(jnp.float32), members[j, rows]
         score = (value * scaled).sum(0)
         to_score, to_value = jnp.zeros(number), jnp.zeros((size, number))
         for i in range(groups):
@@ -142,7 +142,8 @@ def _attention_backwards(
             weight = jnp.where(member == i + 1, jnp.exp2(power), 0.0)
             to_score = to_score + weight * ((slopes[i] * value).sum(0) - averages[i]) * scale
             to_value = to_value + weight[None] * slopes[i]
-        to_values[:, j, rows] = to_value + to_score[None] * plain
+        to_value = to_value + to_score[None] * plain
+        to_values[:, j, rows] = to_value.astype(to_values.dtype)
         return to_query + to_score[None] * value
 
     to_query[:, rows] = jax.lax.fori_loop(0, slots, one, jnp.zeros((size, number)))

@@ -35,6 +35,8 @@ MOST_FEATURES = WIDTH - 1  # and a one, for the bias
 WORD = 31  # bits of the mask that are read at once
 MOST_SIDE_BY_SIDE = 2  # entities in these 16; with 3 the way back is slower
 LOG2_E = 1.4426950408889634
+LN_2 = 1 / LOG2_E
+ABSENT = 2 * LOWEST  # a score so far below even the highest of none that its weight is zero
 
 MLP = tuple[Array, Array, Array, Array]
 
@@ -57,7 +59,7 @@ class Tiling:
 class Options:
     precision: str = "bf16"  # of products: "float32", "tf32" or "bf16"; sums are float32
     interpret: bool = False
-    tiling: Tiling = Tiling(rows=32, tiles=8, warps=2)
+    tiling: Tiling = Tiling(rows=32, tiles=4, warps=2)
 
     @property
     def dtype(self) -> Any:
@@ -295,26 +297,27 @@ def _forwards_kernel(
     encoded: Any,
     *remembered: Any,
 ) -> None:
-    tiles = grid.mine()
+    tiles, own = grid.mine(), alone(options, mlps[0])
 
     def attend(t: int, layers: Layers, packed: Any, k: Array, _: None) -> None:
         tile = tiles(k)
-        query = alone(options, mlps[0])(me[tile.rows, :], 0)[1]
+        query = own(me[tile.rows, :], 0)[1]
         query = query.astype(options.dtype).astype(jnp.float32)  # as the way back will read it
         if t == 0:
             tile.store(encoded, 0, query)
         rows, size = query.shape
+        scaled = query * scale_of(size)
 
         def some(x: Array, there: Any, carry: Any) -> Any:
             highest, total, sums = carry
             embedded = [layers(x, j)[1] for j in range(len(there))]
             pairs = list(zip(embedded, there, strict=True))
-            scores = [jnp.where(seen, _score(query, e), LOWEST) for e, seen in pairs]
+            scores = [jnp.where(seen, (scaled * e).sum(1), ABSENT) for e, seen in pairs]
             above = reduce(jnp.maximum, scores, highest)
             shrink = jnp.exp2(highest - above)
             total, sums = total * shrink, sums * shrink[:, None]
-            for score, (e, seen) in zip(scores, pairs, strict=True):
-                weight = jnp.where(seen, jnp.exp2(score - above), 0.0)
+            for score, e in zip(scores, embedded, strict=True):
+                weight = jnp.exp2(score - above)
                 total, sums = total + weight, sums + weight[:, None] * e
             return above, total, sums
 
@@ -356,8 +359,7 @@ def _backwards_kernel(
     def attend(t: int, layers: Layers, packed: Any, k: Array, gradient: Any) -> Any:
         tile = tiles(k)
         rows, size = grid.rows, layers.size
-        scale = size**-0.5
-        query = tile.part(encoded, 0, size)
+        scaled = tile.part(encoded, 0, size) * scale_of(size)
         normal = tile.part(normals, t, size)
         rate, total = rates[t, tile.rows], totals[t, tile.rows]
         above = jnp.where(normal > 0, tile.part(slope, 1 + t, size), 0.0)
@@ -368,21 +370,21 @@ def _backwards_kernel(
         average = (size * EPSILON) * along * rate * rate
 
         def some(x: Array, there: Any, carry: Any) -> Any:
-            to_query, gradient = carry
+            to_scaled, gradient = carry
             for j, seen in enumerate(there):
                 before, embedded = layers(x, j)
-                score = _score(query, embedded)
+                score = (scaled * embedded).sum(1)
                 # Huge scores that round differently here must not make a weight above one.
                 weight = jnp.where(seen, jnp.exp2(jnp.minimum(score - total, 0.0)), 0.0)
-                to_score = weight * ((embedded * to_sums).sum(1) - average) * scale
-                to_query = to_query + to_score[:, None] * embedded
-                to_embedded = weight[:, None] * to_sums + to_score[:, None] * query
+                to_score = weight * ((embedded * to_sums).sum(1) - average) * LN_2
+                to_scaled = to_scaled + to_score[:, None] * embedded
+                to_embedded = weight[:, None] * to_sums + to_score[:, None] * scaled
                 gradient = layers.gradient(gradient, j, x, before, embedded, to_embedded)
-            return to_query, gradient
+            return to_scaled, gradient
 
         start = jnp.zeros((rows, size)), gradient
-        to_query, gradient = tile.each_group(layers.packing, packed, some, start)
-        tile.store(to_queries, t, to_query)
+        to_scaled, gradient = tile.each_group(layers.packing, packed, some, start)
+        tile.store(to_queries, t, to_scaled * scale_of(size))
         return gradient
 
     for t, (mlp, packing, packed) in enumerate(zip(mlps, packings, types, strict=True)):
@@ -419,9 +421,9 @@ def _keep(share: Any, gradient: Any) -> None:
     share[2][here] = bias.sum(0)
 
 
-def _score(query: Array, embedded: Array) -> Array:
-    """For powers of two instead of e."""
-    return (query * embedded).sum(1) * (LOG2_E / query.shape[1] ** 0.5)
+def scale_of(size: int) -> float:
+    """Of queries, for scores that are powers of two instead of e."""
+    return LOG2_E / size**0.5
 
 
 class Layers:
