@@ -22,7 +22,7 @@ from epcx.runs.run import Run
 from epcx.runs.weights import digest, load_weights
 from epcx.training import Training
 
-MAX_EPISODES = 10_000_000  # of a game that is played for its result
+MOST_PLAYED = 10_000_000  # episodes of a game that is played for its result
 
 
 def load(
@@ -136,7 +136,7 @@ class Team:
 
     def play(self, episodes: int = 2_000, seed: int = 0) -> Summary:
         """Per role and statistic, the mean over the episodes and its standard error."""
-        whole_number("episodes", episodes, 1, MAX_EPISODES)
+        whole_number("episodes", episodes, 1, MOST_PLAYED)
         whole_number("seed", seed, 0, MAX_SEED)
         return Tournament(self.game, seed).play(self.sides, episodes)
 

@@ -150,11 +150,12 @@ def test_many_agents_of_many_matches_share_what_they_see():
 
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("present", [0.6, 0.0])
-def test_attention_over_groups_of_agents(groups, present):
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("bfloat16", 0.02)])
+def test_attention_over_groups_of_agents(groups, present, dtype, tolerance):
     """Values and gradients, with rows that fill no tile; the groups have nobody in common."""
     keys = jax.random.split(jax.random.key(0), 5)
     query = jax.random.normal(keys[0], (16, 37))
-    values = jax.random.normal(keys[1], (16, 5, 37))
+    values = jax.random.normal(keys[1], (16, 5, 37)).astype(dtype)
     there = jax.random.bernoulli(keys[2], present, (5, 37))
     first = jax.random.bernoulli(keys[3], 0.5, (5, 37))
     masks = [there & first, there & ~first][:groups]
@@ -165,6 +166,7 @@ def test_attention_over_groups_of_agents(groups, present):
         return jnp.concatenate(attention.attend(options, query, values, masks))
 
     def plain(query, values):
+        values = values.astype(jnp.float32)
         return jnp.concatenate([attend(query, values, values, mask)[0] for mask in masks])
 
     @partial(jax.jit, static_argnums=0)
@@ -174,7 +176,8 @@ def test_attention_over_groups_of_agents(groups, present):
 
     results = [jax.tree.leaves(both(how, query, values)) for how in (ours, plain)]
     for a, b in zip(*results, strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-5)
+        assert a.dtype == b.dtype
+        np.testing.assert_allclose(a.astype(np.float32), b.astype(np.float32), atol=tolerance)
 
 
 def weights_of(key, parts):

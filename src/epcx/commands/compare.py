@@ -21,7 +21,7 @@ from epcx.reports.progress import EpisodeProgress
 from epcx.reports.tables import print_crossplay, print_evaluation, print_tasks
 from epcx.runs.run import Run
 from epcx.study import Study, game_of
-from epcx.trained import MAX_EPISODES, Entrant, matches_of, stage_of
+from epcx.trained import MOST_PLAYED, Entrant, matches_of, stage_of
 from epcx.training import Training
 
 
@@ -53,7 +53,7 @@ class Evaluate:
 
     def run(self) -> None:
         use_all_cores()
-        episodes = whole_number("episodes", self.episodes, 1, MAX_EPISODES)
+        episodes = whole_number("episodes", self.episodes, 1, MOST_PLAYED)
         seed = whole_number("seed", self.seed, 0, MAX_SEED)
         run = Run.open(self.run_folder)
         training = Training.of(run)
@@ -118,7 +118,7 @@ class Crossplay:
 
     def run(self) -> None:
         use_all_cores()
-        episodes = whole_number("episodes", self.episodes, 1, MAX_EPISODES)
+        episodes = whole_number("episodes", self.episodes, 1, MOST_PLAYED)
         seed = whole_number("seed", self.seed, 0, MAX_SEED)
         named = [contestant(player) for player in self.players]
         runs = [player.run for player in named if isinstance(player, Entrant)]
@@ -195,7 +195,7 @@ class Report:
 
     def run(self) -> None:
         use_all_cores()
-        whole_number("episodes", self.episodes, 1, MAX_EPISODES)
+        whole_number("episodes", self.episodes, 1, MOST_PLAYED)
         study = Study([Run.open(folder) for folder in self.run_folders])
         title = self.title or f"epcx on {study.name}"
         write(study, self.out, self.episodes, title, self.json)
@@ -262,7 +262,7 @@ class Reproduce:
         game = games.make(self.game).name
         folder = self.out or Path("reproductions") / f"{game}-{self.preset}"
         episodes = reproduce.EPISODES[self.preset] if self.episodes is None else self.episodes
-        whole_number("episodes", episodes, 1, MAX_EPISODES)
+        whole_number("episodes", episodes, 1, MOST_PLAYED)
         tasks = reproduce.plan(
             folder / "runs",
             game,
