@@ -16,10 +16,14 @@ def environment():
     return {k: v for k, v in os.environ.items() if k != "JAX_NUM_CPU_DEVICES"}
 
 
-def epcx(*arguments):
+def epcx(*arguments, **variables):
     """The command in a process of its own."""
     return subprocess.run(
-        command(*arguments), capture_output=True, text=True, env=environment(), check=False
+        command(*arguments),
+        capture_output=True,
+        text=True,
+        env={**environment(), **variables},
+        check=False,
     )
 
 

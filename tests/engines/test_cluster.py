@@ -1,9 +1,12 @@
 """A Ray cluster gives the same bits as this machine, whatever dies on the way."""
 
 import os
+import pickle
 import random
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -33,7 +36,18 @@ GROWN = Training("food-collection", "epc", ("1",), 150, sets=2, fitness_episodes
 @pytest.fixture(scope="module")
 def here(tmp_path_factory):
     """What GROWN becomes on this machine."""
-    return trainer.train(GROWN, tmp_path_factory.mktemp("runs") / "here").path
+    return trained_alone(GROWN, tmp_path_factory.mktemp("runs") / "here")
+
+
+def trained_alone(training, folder):
+    """By a process with one device, as a task has: what it compiles serves tasks, too."""
+    code = (
+        "import pickle, sys; from epcx.trainer import train; train(*pickle.load(sys.stdin.buffer))"
+    )
+    environment = {**os.environ, "JAX_NUM_CPU_DEVICES": "1"}
+    given = pickle.dumps((training, folder))
+    subprocess.run([sys.executable, "-c", code], input=given, env=environment, check=True)
+    return folder
 
 
 THREE = Training("food-collection", "mean-field", ("1",), 300, matches=3, snapshots=2, hyper=TINY)
@@ -41,7 +55,7 @@ THREE = Training("food-collection", "mean-field", ("1",), 300, matches=3, snapsh
 
 @pytest.fixture(scope="module")
 def three_here(tmp_path_factory):
-    return trainer.train(THREE, tmp_path_factory.mktemp("runs") / "three").path
+    return trained_alone(THREE, tmp_path_factory.mktemp("runs") / "three")
 
 
 @pytest.fixture(scope="module")
