@@ -14,10 +14,10 @@ demo: .venv/demo  ## grow a team of collectors on the CPU (5 minutes) and write 
 	@JAX_PLATFORMS=cpu $(BIN)/epcx reproduce food-collection --preset quick --methods epc att-maddpg --out demo
 
 test: .venv/dev .venv/browser  ## run the tests
-	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --durations 12
+	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder --durations 12
 
 test-slow: .venv/dev .venv/browser  ## run the tests that take minutes, too
-	@$(BIN)/python -m pytest -q -n 2 --dist loadfile -m ''
+	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m ''
 
 test-faults: .venv/dev  ## kill trainings, workers, nodes and drivers, and see that nothing is lost
 	@$(BIN)/python -m pytest -q -m '' tests/test_survival.py tests/engines/test_cluster.py tests/engines/test_faults.py

@@ -17,3 +17,22 @@ os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 from jaxtyping import install_import_hook  # noqa: E402
 
 install_import_hook("epcx", "beartype.beartype")
+
+# Files that take longest, which start first: so no worker waits for another at the end.
+LONGEST = (
+    "engines/test_cluster.py",
+    "test_survival.py",
+    "test_trainer.py",
+    "engines/test_local.py",
+    "learners/test_maddpg.py",
+    "agents/test_kernels.py",
+    "test_trained.py",
+    "reports/test_report.py",
+    "test_reproduce.py",
+)
+
+
+def pytest_collection_modifyitems(items):
+    here = Path(__file__).parent
+    rank = {here / name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path, len(rank)))

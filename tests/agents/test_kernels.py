@@ -1,6 +1,5 @@
 """The kernel for GPUs, interpreted on the CPU, against the plain network it stands for."""
 
-from functools import partial
 from types import SimpleNamespace
 
 import equinox as eqx
@@ -50,13 +49,13 @@ def view_of(key, sets, rows, present=0.7):
     return Observation(own, {name: entities(key, *size) for key, (name, size) in named})
 
 
-def values_and_gradient(how, encoder, view, slope):
+def values_and_gradients(how, slope, *arguments):
     @jax.jit
-    def both(encoder):
-        encoded, back = jax.vjp(how, encoder)
-        return encoded, back(slope.astype(encoded.dtype))[0]
+    def both(*arguments):
+        values, back = jax.vjp(how, *arguments)
+        return values, back(slope.astype(values.dtype))
 
-    return both(encoder)
+    return jax.tree.leaves(both(*arguments))
 
 
 def plain(view):
@@ -71,10 +70,10 @@ def check_equal(sets, rows, present=0.7, options=EXACT, tolerance=1e-4):
     encoder = encoder_of(jax.random.key(0), {name: n for name, (_, n) in sets.items()})
     view = view_of(jax.random.key(1), sets, rows, present)
     slope = jax.random.normal(jax.random.key(2), (encoder.width, *rows))
-    truth = values_and_gradient(plain(view), encoder, view, slope)
-    ours = values_and_gradient(fused(view, options), encoder, view, slope)
-    assert all(np.isfinite(x).all() for x in jax.tree.leaves(ours))
-    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(truth), strict=True):
+    truth = values_and_gradients(plain(view), slope, encoder)
+    ours = values_and_gradients(fused(view, options), slope, encoder)
+    assert all(np.isfinite(x).all() for x in ours)
+    for a, b in zip(ours, truth, strict=True):
         np.testing.assert_allclose(a, b, atol=tolerance * max(1.0, float(jnp.abs(b).max())))
 
 
@@ -112,9 +111,9 @@ def test_scores_that_exponentials_cannot_hold():
     encoder = jax.tree.map(lambda x: 6 * x, encoder)
     view = view_of(jax.random.key(1), {"a": (5, 4)}, (16,))
     slope = jnp.ones((encoder.width, 16))
-    ours = values_and_gradient(fused(view), encoder, view, slope)
-    truth = values_and_gradient(plain(view), encoder, view, slope)
-    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(truth), strict=True):
+    ours = values_and_gradients(fused(view), slope, encoder)
+    truth = values_and_gradients(plain(view), slope, encoder)
+    for a, b in zip(ours, truth, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-2, atol=1e-3 * float(jnp.abs(b).max()))
 
 
@@ -169,12 +168,7 @@ def test_attention_over_groups_of_agents(groups, present, dtype, tolerance):
         values = values.astype(jnp.float32)
         return jnp.concatenate([attend(query, values, values, mask)[0] for mask in masks])
 
-    @partial(jax.jit, static_argnums=0)
-    def both(how, query, values):
-        mixed, back = jax.vjp(how, query, values)
-        return mixed, back(slope)
-
-    results = [jax.tree.leaves(both(how, query, values)) for how in (ours, plain)]
+    results = [values_and_gradients(how, slope, query, values) for how in (ours, plain)]
     for a, b in zip(*results, strict=True):
         assert a.dtype == b.dtype
         np.testing.assert_allclose(a.astype(np.float32), b.astype(np.float32), atol=tolerance)
@@ -207,12 +201,7 @@ def test_embeddings_of_what_is_seen_and_done(parts, rows, precision, tolerance):
         above = jax.nn.relu(weights.last @ below + weights.last_bias[:, None])
         return above.astype(options.dtype)
 
-    @partial(jax.jit, static_argnums=0)
-    def both(how, weights, encoded):
-        embedded, back = jax.vjp(how, weights, encoded)
-        return embedded, back(slope)
-
-    results = [jax.tree.leaves(both(how, weights, encoded)) for how in (ours, plain)]
+    results = [values_and_gradients(how, slope, weights, encoded) for how in (ours, plain)]
     for a, b in zip(*results, strict=True):
         a, b = (np.asarray(x, np.float32) for x in (a, b))
         np.testing.assert_allclose(a, b, atol=tolerance * max(1.0, np.abs(b).max()))
