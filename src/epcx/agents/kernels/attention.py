@@ -18,7 +18,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plt
 from jaxtyping import Array, Bool, Float
 
-from epcx.agents.kernels.encoder import LOG2_E
+from epcx.agents.kernels.encoder import scale_of
 from epcx.agents.layers import LOWEST
 
 
@@ -89,7 +89,7 @@ def _attention_forwards(
 ) -> None:
     rows = pl.ds(pl.program_id(0) * number, number)
     (size, slots, _), groups = values.shape, totals.shape[0]
-    scaled = query[:, rows] * (LOG2_E / size**0.5)
+    scaled = query[:, rows] * scale_of(size)
 
     def one(j: Array, carry: Any) -> Any:
         value, member = values[:, j, rows].astype(jnp.float32), members[j, rows]
@@ -126,7 +126,7 @@ def _attention_backwards(
     (size, slots, _), groups = values.shape, totals.shape[0]
     scale = size**-0.5
     plain = query[:, rows]
-    scaled = plain * (LOG2_E * scale)
+    scaled = plain * scale_of(size)
     parts = [pl.ds(i * size, size) for i in range(groups)]
     slopes = [slope[part, rows] for part in parts]
     averages = [(s * mixed[part, rows]).sum(0) for s, part in zip(slopes, parts, strict=True)]

@@ -47,13 +47,11 @@ def embed(
 def _embed(options: Options, weights: Weights, encoded: Array, actions: Array) -> Array:
     size, rows = len(weights.last_bias), encoded.shape[1]
     grid = Grid(options.tiling, rows)
-    return pl.pallas_call(
+    return options.call(
+        "embedding_forwards",
         partial(_forwards_kernel, options, grid),
-        grid=(grid.programs,),
-        out_shape=jax.ShapeDtypeStruct((size, rows), encoded.dtype),
-        compiler_params=options.tiling.params(),
-        interpret=options.interpret,
-        name="embedding_forwards",
+        grid,
+        jax.ShapeDtypeStruct((size, rows), encoded.dtype),
     )(weights, encoded, actions)
 
 
@@ -71,13 +69,11 @@ def _backwards(options: Options, saved: Any, slope: Array) -> tuple[Weights, Arr
     # Every program writes what it adds to the gradients in its own place.
     shapes = (size, WIDTH), (size,), (encoded.shape[0] // WIDTH + 1, size, WIDTH), (size,)
     shares: Any = [jax.ShapeDtypeStruct((grid.programs, *shape), jnp.float32) for shape in shapes]
-    to_encoded, share = pl.pallas_call(
+    to_encoded, share = options.call(
+        "embedding_backwards",
         partial(_backwards_kernel, options, grid),
-        grid=(grid.programs,),
-        out_shape=[jax.ShapeDtypeStruct(encoded.shape, encoded.dtype), shares],
-        compiler_params=options.tiling.params(),
-        interpret=options.interpret,
-        name="embedding_backwards",
+        grid,
+        [jax.ShapeDtypeStruct(encoded.shape, encoded.dtype), shares],
     )(*saved, slope)
     first, first_bias, last, last_bias = (x.sum(0) for x in share)
     first = first[:, : weights.first.shape[1]]

@@ -65,6 +65,16 @@ class Options:
     def dtype(self) -> Any:
         return jnp.bfloat16 if self.precision == "bf16" else jnp.float32
 
+    def call(self, name: str, kernel: Any, grid: "Grid", out_shape: Any) -> Any:
+        return pl.pallas_call(
+            kernel,
+            grid=(grid.programs,),
+            out_shape=out_shape,
+            compiler_params=self.tiling.params(),
+            interpret=self.interpret,
+            name=name,
+        )
+
     def dot(self, a: Array, b: Array, over: tuple[int, int] = (1, 0)) -> Array:
         """The product of two tiles, summed over an axis of each."""
         exactly = jax.lax.Precision.HIGHEST if self.precision == "float32" else None
@@ -178,14 +188,9 @@ def _run(
     if remember:
         shapes.append(jax.ShapeDtypeStruct((len(types) * size, rows), options.dtype))
         shapes += [jax.ShapeDtypeStruct((len(types), rows), jnp.float32)] * 2
-    encoded, *rest = pl.pallas_call(
-        partial(_forwards_kernel, options, grid, packings),
-        grid=(grid.programs,),
-        out_shape=shapes,
-        compiler_params=options.tiling.params(),
-        interpret=options.interpret,
-        name="encoder_forwards",
-    )(mlps, me, packed)
+    kernel = partial(_forwards_kernel, options, grid, packings)
+    call = options.call("encoder_forwards", kernel, grid, shapes)
+    encoded, *rest = call(mlps, me, packed)
     return encoded[:, :number], (me, packed, encoded, *rest)
 
 
@@ -202,24 +207,20 @@ def _backwards(options: Options, saved: Any, slope: Array) -> tuple[Any, None, N
         shapes = (packing.side_by_side, WIDTH, hidden), (hidden, size), (size,)
         return [jax.ShapeDtypeStruct((grid.programs, *shape), jnp.float32) for shape in shapes]
 
-    call = partial(
-        pl.pallas_call,
-        grid=(grid.programs,),
-        compiler_params=options.tiling.params(),
-        interpret=options.interpret,
-    )
-    to_query, *shares = call(
+    to_query, *shares = options.call(
+        "encoder_backwards",
         partial(_backwards_kernel, options, grid, packings[1:]),
-        out_shape=[
+        grid,
+        [
             jax.ShapeDtypeStruct(normals.shape, options.dtype),
             *(room(*pair) for pair in zip(mlps[1:], packings[1:], strict=True)),
         ],
-        name="encoder_backwards",
     )(mlps[1:], packed, encoded, normals, rates, totals, slope)
-    share = call(
+    share = options.call(
+        "encoder_own_backwards",
         partial(_own_backwards_kernel, options, grid),
-        out_shape=room(mlps[0], packings[0]),
-        name="encoder_own_backwards",
+        grid,
+        room(mlps[0], packings[0]),
     )(mlps[0], me, to_query, slope)
 
     def gradient(packing: Packing, share: Any) -> MLP:
