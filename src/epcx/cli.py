@@ -4,6 +4,7 @@ import contextlib
 import io
 import os
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 
 from epcx import __version__
@@ -16,6 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without Unicode gets question marks
+    warnings.formatwarning = lambda message, *_, **__: f"epcx: {message}\n"
     try:
         run(arguments)
         sys.stdout.flush()

@@ -13,7 +13,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from epcx.agents.kernels import attention, current_precision, embedding, encoder, on_gpu
+from epcx.agents.kernels import (
+    attention,
+    current_precision,
+    embedding,
+    encoder,
+    on_gpu,
+    pairs,
+)
 from epcx.agents.layers import (
     MLP,
     Linear,
@@ -53,7 +60,8 @@ def widest(game: Game) -> int:
     reach memory.
     """
     types = entity_shapes(game).values()
-    if fuses(entities.features.shape[-1] for entities in types):
+    features = [entities.features.shape[-1] for entities in types]
+    if fuses(features) or is_native(features):
         return game.num_agents * (1 + len(types)) * EMBEDDING * 4
     return sum(entities.mask.size for entities in types) * HIDDEN * 4
 
@@ -61,6 +69,13 @@ def widest(game: Game) -> int:
 def fuses(features: Iterable[int]) -> bool:
     """Whether the kernel is used, for entity types with these numbers of features."""
     return on_gpu() and all(number <= encoder.MOST_FEATURES for number in features)
+
+
+def is_native(features: Iterable[int]) -> bool:
+    """Whether the program for CPUs is used, likewise."""
+    return all(number <= pairs.MOST_FEATURES for number in features) and pairs.usable(
+        HIDDEN, EMBEDDING
+    )
 
 
 def entity_shapes(game: Game) -> dict[str, Entities]:
@@ -90,45 +105,63 @@ class ObservationEncoder(eqx.Module):
 
     def __call__(self, view: Observation) -> Float[Array, "width *rows"]:
         """`view` is of one agent, or of many along the rows."""
-        if fuses(len(features) for features, _ in view.entities.values()):
+        features = [len(features) for features, _ in view.entities.values()]
+        if fuses(features):
             return self.fused(view, encoder.Options(current_precision()))
-        return self.attending(view)[0]
+        return self.native(view) if is_native(features) else self.attending(view)[0]
 
     def fused(self, view: Observation, options: encoder.Options) -> Float[Array, "width *rows"]:
         """The same by the kernel for GPUs."""
-        rows = view.own.shape[1:]
-        number = math.prod(rows)
+        seen = in_a_row(view)
         names = sorted(self.entities)
         mlps = [self.own, *(self.entities[name] for name in names)]
-        types = [
-            (features.reshape(*features.shape[:2], number), mask.reshape(len(mask), number))
-            for features, mask in (view.entities[name] for name in names)
-        ]
-        encoded = encoder.encode(
-            options,
-            [(*in_two(first), *in_two(last)) for first, last in (mlp.layers for mlp in mlps)],
-            view.own.reshape(OWN_FEATURES, number),
-            types,
-        )
-        return encoded.reshape(-1, *rows)
+        types = [tuple(seen.entities[name]) for name in names]
+        encoded = encoder.encode(options, [arrays_of(mlp) for mlp in mlps], seen.own, types)
+        return encoded.reshape(-1, *view.own.shape[1:])
+
+    def native(self, view: Observation) -> Float[Array, "width *rows"]:
+        """The same by the program for CPUs."""
+        seen = in_a_row(view)
+        query = jax.nn.relu(self.own(seen.own))
+        parts = [query]
+        for name in sorted(self.entities):
+            mixed = pairs.attend(arrays_of(self.entities[name]), query, *seen.entities[name])
+            parts.append(jax.nn.relu(mixed))
+        return jnp.concatenate(parts).reshape(-1, *view.own.shape[1:])
 
     def attending(
         self, view: Observation
     ) -> tuple[Float[Array, "width *rows"], dict[str, Float[Array, "slots *rows"]]]:
         """The same in plain JAX; also the attention weights by type."""
-        rows = view.own.shape[1:]
-        # One long axis of rows instead of several short ones: loops on a CPU are as long.
-        own = jax.nn.relu(self.own(view.own.reshape(OWN_FEATURES, -1)))
-        parts, weights = [own], {}
+        seen = in_a_row(view)
+        query = jax.nn.relu(self.own(seen.own))
+        parts, weights = [query], {}
         for name in sorted(self.entities):
-            features, mask = view.entities[name]
-            shape = mask.shape[0], own.shape[1]
-            embedded = jax.nn.relu(self.entities[name](features.reshape(len(features), *shape)))
-            mixed, given = attend(own, embedded, embedded, mask.reshape(shape))
+            features, mask = seen.entities[name]
+            embedded = jax.nn.relu(self.entities[name](features))
+            mixed, given = attend(query, embedded, embedded, mask)
             # LayerNorm of nothing is nothing: its epsilon keeps 0 at 0.
             parts.append(jax.nn.relu(normalise(mixed)))
-            weights[name] = given.reshape(mask.shape)
-        return jnp.concatenate(parts).reshape(-1, *rows), weights
+            weights[name] = given.reshape(view.entities[name].mask.shape)
+        return jnp.concatenate(parts).reshape(-1, *view.own.shape[1:]), weights
+
+
+def in_a_row(view: Observation) -> Observation:
+    """With one long axis of rows instead of several short ones: loops on a CPU are as long."""
+    number = math.prod(view.own.shape[1:])
+    entities = {
+        name: Entities(
+            features.reshape(*features.shape[:2], number), mask.reshape(len(mask), number)
+        )
+        for name, (features, mask) in view.entities.items()
+    }
+    return Observation(view.own.reshape(len(view.own), number), entities)
+
+
+def arrays_of(mlp: MLP) -> tuple[Array, Array, Array, Array]:
+    """The weights and biases of two layers."""
+    first, last = mlp.layers
+    return *in_two(first), *in_two(last)
 
 
 def in_two(layer: Linear) -> tuple[Array, Array]:

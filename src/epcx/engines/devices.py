@@ -2,12 +2,12 @@
 
 import contextlib
 import os
-from pathlib import Path
 from typing import Any
 
 import jax
 
 from epcx.errors import whole_number
+from epcx.runs.files import cache_folder
 from epcx.runs.provenance import cores
 
 CONFIG: Any = jax.config
@@ -41,8 +41,7 @@ def keep_compiled_programs() -> None:
     """Turns on JAX's persistent compilation cache, unless the user has chosen a place."""
     if CONFIG.jax_compilation_cache_dir is None:
         with contextlib.suppress(RuntimeError):  # nobody's home
-            home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-            CONFIG.update("jax_compilation_cache_dir", str(home / "epcx" / "jax"))
+            CONFIG.update("jax_compilation_cache_dir", str(cache_folder("jax")))
 
 
 def free_memory(devices: list[Any]) -> int:

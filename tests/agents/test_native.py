@@ -1,0 +1,177 @@
+"""The program for CPUs against the plain network it stands for, and life without a compiler."""
+
+import os
+import stat
+import warnings
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from epcx import games, learners
+from epcx.agents import attention as networks
+from epcx.agents.attention import EMBEDDING, HIDDEN
+from epcx.agents.kernels import native, pairs
+from tests.agents.test_kernels import encoder_of, plain, values_and_gradients, view_of
+
+needs_compiler = pytest.mark.skipif(native.compiler() is None, reason="there is no C++ compiler")
+CONSTANTS = {"EPCX_HIDDEN": 32, "EPCX_SIZE": 16, "EPCX_EPSILON": "1e-6f", "EPCX_LOWEST": "-1e30f"}
+
+
+def natively(view):
+    return lambda encoder: encoder.native(view)
+
+
+def check_equal(sets, rows, present=0.7, scale=1.0, tolerance=1e-4):
+    assert pairs.usable(HIDDEN, EMBEDDING)
+    encoder = encoder_of(jax.random.key(0), {name: n for name, (_, n) in sets.items()})
+    encoder = jax.tree.map(lambda x: x * scale, encoder)
+    view = view_of(jax.random.key(1), sets, rows, present)
+    slope = jax.random.normal(jax.random.key(2), (encoder.width, *rows))
+    truth = values_and_gradients(plain(view), slope, encoder)
+    ours = values_and_gradients(natively(view), slope, encoder)
+    assert all(np.isfinite(x).all() for x in ours)
+    for a, b in zip(ours, truth, strict=True):
+        np.testing.assert_allclose(a, b, atol=tolerance * max(1.0, float(jnp.abs(b).max())))
+
+
+@needs_compiler
+@pytest.mark.parametrize("slots", [1, 3, 65])
+@pytest.mark.parametrize("rows", [(1,), (16,), (3, 37)])
+def test_values_and_gradients_equal_the_plain_ones(slots, rows):
+    check_equal({"a": (slots, 2), "b": (4, 4)}, rows)
+
+
+@needs_compiler
+@pytest.mark.parametrize("features", range(1, pairs.MOST_FEATURES + 1))
+def test_entities_may_have_any_number_of_features(features):
+    check_equal({"a": (5, features)}, (40,))
+
+
+@needs_compiler
+@pytest.mark.parametrize(("slots", "present"), [(0, 1.0), (6, 0.0), (6, 0.05), (6, 1.0)])
+def test_nobody_few_or_all_may_be_there(slots, present):
+    check_equal({"a": (slots, 4)}, (50,), present)
+
+
+@needs_compiler
+def test_large_scores_do_not_overflow():
+    check_equal({"a": (7, 4)}, (40,), scale=6.0, tolerance=1e-2)
+
+
+@needs_compiler
+def test_who_is_absent_may_be_anything():
+    encoder = encoder_of(jax.random.key(0), {"a": 4})
+    view = view_of(jax.random.key(1), {"a": (5, 4)}, (40,))
+    features, mask = view.entities["a"]
+    other = jnp.where(mask, features, 1e6)
+    slope = jax.random.normal(jax.random.key(2), (encoder.width, 40))
+    first = values_and_gradients(natively(view), slope, encoder)
+    view.entities["a"] = networks.Entities(other, mask)
+    second = values_and_gradients(natively(view), slope, encoder)
+    for a, b in zip(first, second, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@needs_compiler
+@pytest.mark.parametrize("layer", [0, 1])
+def test_what_is_not_a_number_does_not_hide(layer):
+    encoder = encoder_of(jax.random.key(0), {"a": 4})
+    view = view_of(jax.random.key(1), {"a": (5, 4)}, (40,), present=1.0)
+    weight = encoder.entities["a"].layers[layer].weight.at[0, 0].set(jnp.nan)
+    broken = networks.eqx.tree_at(lambda e: e.entities["a"].layers[layer].weight, encoder, weight)
+    values, *gradient = values_and_gradients(natively(view), jnp.ones((32, 40)), broken)
+    assert np.isnan(values[EMBEDDING:]).all()
+    assert any(np.isnan(x).any() for x in gradient)
+
+
+@needs_compiler
+def test_networks_side_by_side_do_what_each_does_alone():
+    sets = {"a": (3, 2), "b": (4, 4)}
+    keys = jax.random.split(jax.random.key(0), 3)
+    encoders = jax.vmap(partial(encoder_of, widths={"a": 2, "b": 4}))(keys)
+    view = view_of(jax.random.key(1), sets, (3, 21))
+    slopes = jax.random.normal(jax.random.key(2), (3, encoders.width, 21))
+
+    def one(encoder, view, slope):
+        values, back = jax.vjp(lambda encoder: encoder.native(view), encoder)
+        return values, back(slope)
+
+    together = jax.jit(jax.vmap(one, (0, -2, 0)))(encoders, view, slopes)
+    for i in range(3):
+        own = jax.tree.map(lambda x, i=i: x[i], encoders)
+        seen = jax.tree.map(lambda x, i=i: x[..., i, :], view)
+        alone = jax.jit(one)(own, seen, slopes[i])
+        for a, b in zip(jax.tree.leaves(together), jax.tree.leaves(alone), strict=True):
+            np.testing.assert_allclose(a[i], b, rtol=1e-5, atol=1e-6)
+
+
+@needs_compiler
+def test_training_comes_to_the_same_with_and_without(monkeypatch):
+    game = games.make("grassland", "2-1")
+    hyper = learners.Hyperparameters(batch=32, replay=400, warm_up=100, worlds=4)
+    learner = learners.make("att-maddpg", game, hyper)
+
+    state = jax.jit(learner.start)(jax.random.key(1), learner.init(jax.random.key(0)))
+    update = lambda: jax.jit(lambda state: learner.update(state, jax.random.key(2)))  # noqa: E731
+    program = update().trace(state)
+    assert "epcx_pairs_backwards" in str(program.jaxpr)
+    ours, our_losses = program.lower().compile()(state)
+    monkeypatch.setenv("EPCX_NATIVE", "0")
+    program = update().trace(state)
+    assert "epcx_pairs" not in str(program.jaxpr)
+    expected, losses = program.lower().compile()(state)
+    for a, b in zip(jax.tree.leaves(our_losses), jax.tree.leaves(losses), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4)
+    for a, b in zip(jax.tree.leaves(ours.agents), jax.tree.leaves(expected.agents), strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-3)
+
+
+# The compiler
+
+
+def script(path, text):
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+@needs_compiler
+def test_a_library_is_compiled_once(tmp_path, monkeypatch):
+    calls = tmp_path / "calls"
+    compiler = " ".join(native.compiler())
+    wrapper = script(tmp_path / "my c++", f'echo "$@" >> {calls}; exec {compiler} "$@"')
+    monkeypatch.setenv("CXX", f"'{wrapper}'")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for _ in range(2):
+        library = native.load(pairs.SOURCE, CONSTANTS)
+        assert library.pairs_forwards
+        assert library.pairs_backwards
+    made = [line for line in calls.read_text().splitlines() if " -o " in line]
+    assert len(made) == 1
+    (kept,) = os.listdir(tmp_path / "cache" / "epcx" / "native")  # and nothing half-made
+    assert kept.endswith(".so")
+
+
+def test_a_compiler_that_fails_is_told_and_done_without(tmp_path, monkeypatch):
+    broken = script(tmp_path / "c++", "echo 'fatal error: no space left' >&2; exit 1")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("CXX", broken)
+    with pytest.warns(UserWarning, match=r"could not compile pairs.cc: fatal error: no space left"):
+        assert native.load(pairs.SOURCE, CONSTANTS) is None
+    monkeypatch.setenv("CXX", str(tmp_path / "nothing"))
+    with pytest.warns(UserWarning, match="No such file"):
+        assert native.load(pairs.SOURCE, CONSTANTS) is None
+
+
+def test_networks_do_without_a_compiler(monkeypatch):
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("PATH", "/nowhere")
+    encoder = encoder_of(jax.random.key(0), {"a": 4})
+    view = view_of(jax.random.key(1), {"a": (5, 4)}, (8,))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not pairs.usable(HIDDEN, EMBEDDING)
+        np.testing.assert_array_equal(encoder(view), encoder.attending(view)[0])
