@@ -22,7 +22,7 @@ import tyro
 from benchmarks.kernel import operations
 from epcx import presets
 from epcx.agents.agent import ARCHITECTURES
-from epcx.agents.attention import EMBEDDING, HIDDEN
+from epcx.agents.layers import EMBEDDING, HIDDEN
 from epcx.engines.arena import AT_ONCE, Arena, everybody
 from epcx.engines.devices import in_words, on_cpu, use_all_cores
 from epcx.engines.local import LocalEngine

@@ -24,15 +24,10 @@ from jaxtyping import Array
 
 from epcx import games
 from epcx.agents.agent import ARCHITECTURES
-from epcx.agents.attention import (
-    EMBEDDING,
-    HIDDEN,
-    OWN_FEATURES,
-    AttentionCritic,
-    ObservationEncoder,
-)
+from epcx.agents.attention import OWN_FEATURES, AttentionCritic, ObservationEncoder
 from epcx.agents.kernels import precision
 from epcx.agents.kernels.encoder import Options
+from epcx.agents.layers import EMBEDDING, HIDDEN
 from epcx.games import NUM_ACTIONS, Game, Observation
 from epcx.learners.rollout import Chance, step_worlds
 from epcx.runs.provenance import describe

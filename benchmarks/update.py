@@ -59,12 +59,7 @@ class Benchmark:
             print(json.dumps({"machine": describe(), "updates": rows}, indent=2))
 
     def measure(self, population: str, matches: int) -> dict[str, object]:
-        game = games.make(self.game, population)
-        # The replay has its full size, but need not be full.
-        hyper = learners.Hyperparameters(warm_up=2_500)
-        engine = LocalEngine(learners.make(self.method, game, hyper), matches)
-        engine.start(jax.random.key(0))
-        jax.block_until_ready(engine.blocks)
+        engine = started(self.game, population, self.method, matches)
         once = timed(engine, 1)  # compiles
         again = timed(engine, 1)
         updates = max(1, round(self.seconds / again))
@@ -89,6 +84,16 @@ class Benchmark:
         if authors and row["platform"] == "cpu":
             row["times_faster_than_authors"] = round(authors / (median / matches), 1)
         return row
+
+
+def started(name: str, population: str, method: str, matches: int) -> LocalEngine:
+    game = games.make(name, population)
+    # The replay has its full size, but need not be full.
+    hyper = learners.Hyperparameters(warm_up=2_500)
+    engine = LocalEngine(learners.make(method, game, hyper), matches)
+    engine.start(jax.random.key(0))
+    jax.block_until_ready(engine.blocks)
+    return engine
 
 
 def timed(engine: LocalEngine, updates: int) -> float:

@@ -12,11 +12,11 @@ from epcx import games
 from epcx.agents import attention as networks
 from epcx.agents import kernels, layers
 from epcx.agents.agent import ARCHITECTURES
-from epcx.agents.attention import EMBEDDING, HIDDEN, OWN_FEATURES, ObservationEncoder
+from epcx.agents.attention import OWN_FEATURES, ObservationEncoder
 from epcx.agents.kernels import attention, embedding, encoder
 from epcx.agents.kernels.attention import Options as AttentionOptions
 from epcx.agents.kernels.encoder import Options, Tiling
-from epcx.agents.layers import MLP, attend
+from epcx.agents.layers import EMBEDDING, HIDDEN, MLP, attend
 from epcx.agents.seat import seats
 from epcx.games import Entities, Observation
 

@@ -12,12 +12,11 @@ import pytest
 
 from epcx import games, learners
 from epcx.agents import attention as networks
-from epcx.agents.attention import EMBEDDING, HIDDEN
-from epcx.agents.kernels import native, pairs
+from epcx.agents.kernels import cpu, native
+from epcx.agents.layers import EMBEDDING
 from tests.agents.test_kernels import encoder_of, plain, values_and_gradients, view_of
 
 needs_compiler = pytest.mark.skipif(native.compiler() is None, reason="there is no C++ compiler")
-CONSTANTS = {"EPCX_HIDDEN": 32, "EPCX_SIZE": 16, "EPCX_EPSILON": "1e-6f", "EPCX_LOWEST": "-1e30f"}
 
 
 def natively(view):
@@ -25,7 +24,7 @@ def natively(view):
 
 
 def check_equal(sets, rows, present=0.7, scale=1.0, tolerance=1e-4):
-    assert pairs.usable(HIDDEN, EMBEDDING)
+    assert cpu.usable()
     encoder = encoder_of(jax.random.key(0), {name: n for name, (_, n) in sets.items()})
     encoder = jax.tree.map(lambda x: x * scale, encoder)
     view = view_of(jax.random.key(1), sets, rows, present)
@@ -45,7 +44,7 @@ def test_values_and_gradients_equal_the_plain_ones(slots, rows):
 
 
 @needs_compiler
-@pytest.mark.parametrize("features", range(1, pairs.MOST_FEATURES + 1))
+@pytest.mark.parametrize("features", range(1, cpu.MOST_FEATURES + 1))
 def test_entities_may_have_any_number_of_features(features):
     check_equal({"a": (5, features)}, (40,))
 
@@ -109,6 +108,24 @@ def test_networks_side_by_side_do_what_each_does_alone():
 
 
 @needs_compiler
+@pytest.mark.parametrize("rows", [(3,), (4, 16), (5, 31)])
+def test_what_observations_and_actions_make_equals_the_plain_one(rows):
+    game = games.make("grassland", "1-1")
+    critic = networks.AttentionCritic(jax.random.key(0), game)
+    critic = jax.tree.map(lambda x: x + 0.1, critic)  # biases, too, should matter
+    keys = jax.random.split(jax.random.key(1), 3)
+    encoded = jax.random.normal(keys[0], (critic.encoder.width, *rows))
+    actions = jax.nn.softmax(jax.random.normal(keys[1], (5, *rows)), 0)
+    slope = jax.random.normal(keys[2], (EMBEDDING, *rows))
+    both = (
+        values_and_gradients(lambda c, e, how=how: how(c, e, actions), slope, critic, encoded)
+        for how in (networks.AttentionCritic.embed_native, networks.AttentionCritic.embed)
+    )
+    for a, b in zip(*both, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-4 * max(1.0, float(jnp.abs(b).max())))
+
+
+@needs_compiler
 def test_training_comes_to_the_same_with_and_without(monkeypatch):
     game = games.make("grassland", "2-1")
     hyper = learners.Hyperparameters(batch=32, replay=400, warm_up=100, worlds=4)
@@ -117,11 +134,11 @@ def test_training_comes_to_the_same_with_and_without(monkeypatch):
     state = jax.jit(learner.start)(jax.random.key(1), learner.init(jax.random.key(0)))
     update = lambda: jax.jit(lambda state: learner.update(state, jax.random.key(2)))  # noqa: E731
     program = update().trace(state)
-    assert "epcx_pairs_backwards" in str(program.jaxpr)
+    assert "epcx_attend_backwards" in str(program.jaxpr)
     ours, our_losses = program.lower().compile()(state)
     monkeypatch.setenv("EPCX_NATIVE", "0")
     program = update().trace(state)
-    assert "epcx_pairs" not in str(program.jaxpr)
+    assert "epcx_" not in str(program.jaxpr)
     expected, losses = program.lower().compile()(state)
     for a, b in zip(jax.tree.leaves(our_losses), jax.tree.leaves(losses), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4)
@@ -146,9 +163,9 @@ def test_a_library_is_compiled_once(tmp_path, monkeypatch):
     monkeypatch.setenv("CXX", f"'{wrapper}'")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     for _ in range(2):
-        library = native.load(pairs.SOURCE, CONSTANTS)
-        assert library.pairs_forwards
-        assert library.pairs_backwards
+        library = native.load(cpu.SOURCE, cpu.CONSTANTS)
+        assert library.epcx_attend_forwards
+        assert library.epcx_combine_backwards
     made = [line for line in calls.read_text().splitlines() if " -o " in line]
     assert len(made) == 1
     (kept,) = os.listdir(tmp_path / "cache" / "epcx" / "native")  # and nothing half-made
@@ -159,11 +176,11 @@ def test_a_compiler_that_fails_is_told_and_done_without(tmp_path, monkeypatch):
     broken = script(tmp_path / "c++", "echo 'fatal error: no space left' >&2; exit 1")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("CXX", broken)
-    with pytest.warns(UserWarning, match=r"could not compile pairs.cc: fatal error: no space left"):
-        assert native.load(pairs.SOURCE, CONSTANTS) is None
+    with pytest.warns(UserWarning, match=r"could not compile cpu.cc: fatal error: no space left"):
+        assert native.load(cpu.SOURCE, cpu.CONSTANTS) is None
     monkeypatch.setenv("CXX", str(tmp_path / "nothing"))
     with pytest.warns(UserWarning, match="No such file"):
-        assert native.load(pairs.SOURCE, CONSTANTS) is None
+        assert native.load(cpu.SOURCE, cpu.CONSTANTS) is None
 
 
 def test_networks_do_without_a_compiler(monkeypatch):
@@ -173,5 +190,5 @@ def test_networks_do_without_a_compiler(monkeypatch):
     view = view_of(jax.random.key(1), {"a": (5, 4)}, (8,))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert not pairs.usable(HIDDEN, EMBEDDING)
+        assert not cpu.usable()
         np.testing.assert_array_equal(encoder(view), encoder.attending(view)[0])

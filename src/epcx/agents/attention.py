@@ -15,13 +15,15 @@ from jaxtyping import Array, Bool, Float
 
 from epcx.agents.kernels import (
     attention,
+    cpu,
     current_precision,
     embedding,
     encoder,
     on_gpu,
-    pairs,
 )
 from epcx.agents.layers import (
+    EMBEDDING,
+    HIDDEN,
     MLP,
     Linear,
     attend,
@@ -32,8 +34,6 @@ from epcx.agents.layers import (
 from epcx.agents.seat import Seat
 from epcx.games import NUM_ACTIONS, Entities, Game, Observation, World
 
-HIDDEN = 32
-EMBEDDING = 16
 OWN_FEATURES = 5
 
 
@@ -72,10 +72,8 @@ def fuses(features: Iterable[int]) -> bool:
 
 
 def is_native(features: Iterable[int]) -> bool:
-    """Whether the program for CPUs is used, likewise."""
-    return all(number <= pairs.MOST_FEATURES for number in features) and pairs.usable(
-        HIDDEN, EMBEDDING
-    )
+    """Whether the programs for CPUs are used, likewise."""
+    return cpu.usable() and all(number <= cpu.MOST_FEATURES for number in features)
 
 
 def entity_shapes(game: Game) -> dict[str, Entities]:
@@ -120,12 +118,12 @@ class ObservationEncoder(eqx.Module):
         return encoded.reshape(-1, *view.own.shape[1:])
 
     def native(self, view: Observation) -> Float[Array, "width *rows"]:
-        """The same by the program for CPUs."""
+        """The same by the programs for CPUs."""
         seen = in_a_row(view)
-        query = jax.nn.relu(self.own(seen.own))
+        query = cpu.embed(arrays_of(self.own), seen.own)
         parts = [query]
         for name in sorted(self.entities):
-            mixed = pairs.attend(arrays_of(self.entities[name]), query, *seen.entities[name])
+            mixed = cpu.attend(arrays_of(self.entities[name]), query, *seen.entities[name])
             parts.append(jax.nn.relu(mixed))
         return jnp.concatenate(parts).reshape(-1, *view.own.shape[1:])
 
@@ -228,7 +226,8 @@ class AttentionCritic(eqx.Module):
         encoded = self.encoder(views)
         groups = (seat.teammates, seat.opponents)[: self.groups]
         masks = [group[:, None] & alive for group in groups]
-        embedded = (self.embed_fused if on_gpu() else self.embed)(encoded, actions)
+        kind = self.embed_fused if on_gpu() else self.embed_native if cpu.usable() else self.embed
+        embedded = kind(encoded, actions)
         own = jax.lax.stop_gradient(seat.mine(encoded))
         return Context(own, seat.mine(embedded), embedded, self.key(embedded), masks)
 
@@ -248,6 +247,14 @@ class AttentionCritic(eqx.Module):
         options = encoder.Options(current_precision(), tiling=embedding.TILING)
         flat = [x.reshape(len(x), -1) for x in (encoded, actions)]
         return embedding.embed(options, weights, *flat).reshape(-1, *rows)
+
+    def embed_native(
+        self, encoded: Float[Array, "width *rows"], actions: Float[Array, "5 *rows"]
+    ) -> Float[Array, "16 *rows"]:
+        """The same by the program for CPUs, likewise."""
+        flat = [x.reshape(len(x), -1) for x in (encoded, actions)]
+        layers = *in_two(self.action), *in_two(self.combine)
+        return cpu.combine(layers, *flat).reshape(-1, *encoded.shape[1:])
 
     def judge(self, context: Context) -> Float[Array, "batch"]:
         """The value of what was done."""

@@ -16,6 +16,8 @@ from jaxtyping import Array, Bool, Float
 
 from epcx.agents.kernels import on_gpu
 
+HIDDEN = 32  # units of the layers inside, and of what they make, in the paper's networks
+EMBEDDING = 16
 MOST_UNROLLED = 64  # programs grow with it
 LOWEST = -1e30  # stands in for the highest score of an empty set
 EPSILON = 1e-6  # keeps the normal of nothing at nothing

@@ -49,11 +49,11 @@ def load(source: Path, constants: Mapping[str, object]) -> ctypes.CDLL | None:
     try:
         return ctypes.CDLL(str(_compiled(found, source, constants)))
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
-        said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
+        lines = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
+        why = next((line for line in lines if "error" in line), lines[0] if lines else "no reason")
         warnings.warn(
             f"networks are slower on this CPU, because {shlex.join(found)} could not compile "
-            f"{source.name}: {said[0] if said else 'it did not say why'} (EPCX_NATIVE=0 does "
-            "without it)",
+            f"{source.name}: {why} (EPCX_NATIVE=0 does without it)",
             stacklevel=2,
         )
         return None
