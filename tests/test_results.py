@@ -1,8 +1,10 @@
 """The results that come with the project are those of the agents that come with it."""
 
 import json
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from epcx.cli import main
@@ -10,6 +12,7 @@ from epcx.runs.run import Run
 
 FOLDER = Path(__file__).parent.parent / "results" / "food-collection"
 POPULATIONS = ("3", "6", "12", "24")
+SHOWN = {"reward": 1, "coverage": 3}  # digits, in tables in this order
 
 
 def table():
@@ -44,17 +47,21 @@ def test_every_method_has_its_agents_at_every_population():
 
 
 def test_the_page_of_the_results_has_the_numbers_of_the_table():
-    """Those of the methods with one training, as they are printed there."""
+    """Cells hold a mean and, in brackets, its seeds; the published training is the first."""
     page = (FOLDER.parent.parent / "docs" / "results" / "food-collection.md").read_text()
-    lines = [line.split("|")[1:6] for line in page.splitlines() if line.startswith("|")]
-    rows = [[cell.strip(" *") for cell in line] for line in lines]
+    lines = [line.replace("*", "").split("|")[1:6] for line in page.splitlines()]
+    rows = [[cell.strip() for cell in line] for line in lines if "(" in "".join(line)]
     for label, method in (
         ("vanilla-PC", "vanilla-pc"),
         ("Att-MADDPG", "att-maddpg"),
+        ("mean-field", "mean-field"),
         ("MADDPG", "maddpg"),
         ("EPC, preset `best`", "epc (best)"),
     ):
-        rewards = [f"{table()[method, n]['reward']['mean']:.1f}" for n in POPULATIONS]
-        coverages = [f"{table()[method, n]['coverage']['mean']:.3f}" for n in POPULATIONS]
-        assert [label, *rewards] in rows
-        assert [label, *coverages] in rows
+        tables = [cells for first, *cells in rows if first == label]
+        for cells, (name, digits) in zip(tables, SHOWN.items(), strict=True):
+            for cell, population in zip(cells, POPULATIONS, strict=True):
+                mean, *seeds = map(float, re.findall(r"[\d.]+", cell))
+                known = table()[method, population][name]["mean"]
+                assert f"{seeds[0]:.{digits}f}" == f"{known:.{digits}f}", cell
+                assert mean == pytest.approx(np.mean(seeds), abs=1.5 * 10**-digits), cell

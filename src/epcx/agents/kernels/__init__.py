@@ -1,4 +1,4 @@
-"""Programs for GPUs, written by hand where what XLA makes of the plain code is slow."""
+"""Programs for GPUs and for CPUs, written by hand where what XLA makes of plain code is slow."""
 
 import contextlib
 from collections.abc import Iterator
