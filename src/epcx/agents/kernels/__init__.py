@@ -14,7 +14,7 @@ _precision = ContextVar("precision", default="bf16")
 def on_gpu() -> bool:
     """Whether programs are for a GPU that runs the kernels: NVIDIA's, from Ampere (A100) on.
 
-    Otherwise networks are plain JAX, laid out for a CPU.
+    Otherwise networks are laid out for a CPU.
     """
     if jax.default_backend() != "gpu":
         return False
