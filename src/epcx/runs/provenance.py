@@ -9,10 +9,14 @@ from pathlib import Path
 import jax
 
 from epcx import __version__
+from epcx.agents.kernels import native
 
 
 def describe() -> dict[str, object]:
-    """Device, cores, versions, date, and the commit if this is a checkout."""
+    """Device, cores, versions, date, and the commit if this is a checkout.
+
+    `compiler` is that of the programs for CPUs, where there is one.
+    """
     return {
         "device": jax.devices()[0].device_kind,
         "devices": jax.device_count(),
@@ -21,6 +25,7 @@ def describe() -> dict[str, object]:
         "epcx": __version__,
         "python": platform.python_version(),
         "jax": jax.__version__,
+        "compiler": " ".join(native.compiler() or ()) or None,
         "date": datetime.date.today().isoformat(),
         "commit": commit(),
     }
