@@ -6,9 +6,10 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from epcx import __version__
-from epcx.errors import InputError, RunError, reason
+from epcx.errors import InputError, Notice, RunError, reason
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -17,7 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without Unicode gets question marks
-    warnings.formatwarning = lambda message, *_, **__: f"epcx: {message}\n"
+    warnings.formatwarning = notice_or(warnings.formatwarning)
     try:
         run(arguments)
         sys.stdout.flush()
@@ -87,6 +88,17 @@ def sentence(box: str) -> str:
     rest = ("For full helptext", "Argument helptext")
     useful = [text for text in sentences if not text.startswith(rest)]
     return "; ".join(useful or sentences) + " (epcx --help tells more)"
+
+
+def notice_or(usual: Any) -> Any:
+    """Notices as sentences, and other warnings as usual."""
+
+    def write(message: Warning, category: type, *where: Any) -> str:
+        if issubclass(category, Notice):
+            return f"epcx: {message}\n"
+        return usual(message, category, *where)
+
+    return write
 
 
 def stop(message: str, code: int) -> None:

@@ -14,6 +14,10 @@ class RunError(RuntimeError):
     """A job that cannot go on, through nobody's fault: the message says why, and what to do."""
 
 
+class Notice(UserWarning):
+    """What a user should know although everything goes on."""
+
+
 def reason(error: OSError) -> str:
     """Why the system refused, in lower case for the middle of a sentence."""
     return (error.strerror or str(error)).lower()

@@ -2,6 +2,8 @@
 
 import os
 import stat
+import subprocess
+import sys
 import warnings
 from functools import partial
 
@@ -14,6 +16,8 @@ from epcx import games, learners
 from epcx.agents import attention as networks
 from epcx.agents.kernels import cpu, native
 from epcx.agents.layers import EMBEDDING
+from epcx.cli import notice_or
+from epcx.errors import Notice
 from tests.agents.test_kernels import encoder_of, plain, values_and_gradients, view_of
 
 needs_compiler = pytest.mark.skipif(native.compiler() is None, reason="there is no C++ compiler")
@@ -172,15 +176,79 @@ def test_a_library_is_compiled_once(tmp_path, monkeypatch):
     assert kept.endswith(".so")
 
 
-def test_a_compiler_that_fails_is_told_and_done_without(tmp_path, monkeypatch):
-    broken = script(tmp_path / "c++", "echo 'fatal error: no space left' >&2; exit 1")
+@needs_compiler
+def test_a_damaged_library_is_made_again(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("CXX", broken)
-    with pytest.warns(UserWarning, match=r"could not compile cpu.cc: fatal error: no space left"):
+    source = tmp_path / "small.cc"
+    source.write_text('extern "C" int answer() { return ANSWER; }')
+    code = "import sys; from pathlib import Path; from epcx.agents.kernels import native; "
+    code += "print(native.load(Path(sys.argv[1]), {'ANSWER': 41}).answer())"
+    for _ in range(2):  # in a process each: one that has a library open does not look again
+        shown = subprocess.run([sys.executable, "-c", code, source], capture_output=True, text=True)
+        assert (shown.stdout, shown.stderr) == ("41\n", "")
+        (library,) = (tmp_path / "cache" / "epcx" / "native").iterdir()
+        assert library.stat().st_size > 0
+        library.write_bytes(b"")
+
+
+@needs_compiler
+def test_a_cache_that_cannot_be_written_does_no_harm(tmp_path, monkeypatch):
+    (tmp_path / "cache").write_text("in the way")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    source = tmp_path / "small.cc"
+    source.write_text('extern "C" int answer() { return ANSWER; }')
+    assert native.load(source, {"ANSWER": 42}).answer() == 42
+
+
+@pytest.mark.parametrize(
+    ("compiler", "why"),
+    [
+        ("echo 'in file\nfatal error: no space left' >&2; exit 1", "fatal error: no space left"),
+        ("printf '\\377\\376' >&2; exit 1", "\ufffd"),
+        ("exit 1", "no reason"),
+        ("sleep 5", "timed out"),
+    ],
+)
+def test_a_compiler_that_fails_is_told_and_done_without(tmp_path, monkeypatch, compiler, why):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("CXX", script(tmp_path / "c++", compiler))
+    monkeypatch.setattr(native, "PATIENCE", 1)
+    with pytest.warns(Notice, match=f"could not compile cpu.cc.*{why}"):
         assert native.load(cpu.SOURCE, cpu.CONSTANTS) is None
-    monkeypatch.setenv("CXX", str(tmp_path / "nothing"))
-    with pytest.warns(UserWarning, match="No such file"):
+
+
+@pytest.mark.parametrize("name", ["/nothing/here", "g++ 'x"])
+def test_a_compiler_that_is_not_there_is_told_and_done_without(monkeypatch, name):
+    monkeypatch.setenv("CXX", name)
+    with pytest.warns(Notice, match="No such file"):
         assert native.load(cpu.SOURCE, cpu.CONSTANTS) is None
+
+
+def test_notices_are_sentences_on_the_command_line():
+    write = notice_or(warnings.formatwarning)
+    assert write(Notice("slow"), Notice, "a.py", 1) == "epcx: slow\n"
+    assert "a.py" in write(UserWarning("other"), UserWarning, "a.py", 1)
+
+
+@needs_compiler
+def test_few_rows_are_not_worth_a_call_and_many_worlds_can_be_vmapped():
+    game = games.make("food-collection", "2")
+    policy = networks.AttentionPolicy(jax.random.key(0), game)
+    world = jax.vmap(game.reset, out_axes=-1)(jax.random.split(jax.random.key(1), 20))
+    view = jax.tree.map(lambda x: x[..., 0, :], networks.arrange(networks.see(game, world)))
+    assert "epcx_attend" in str(jax.make_jaxpr(policy)(view))
+    one_by_one = jax.vmap(lambda view: policy(view), -1, -1)
+    assert "epcx_attend" not in str(jax.make_jaxpr(one_by_one)(view))
+    np.testing.assert_allclose(jax.jit(one_by_one)(view), policy(view), atol=1e-5)
+
+
+@needs_compiler
+def test_parts_of_a_match_do_not_depend_on_the_compiler(monkeypatch):
+    """A checkpoint could not be resumed otherwise."""
+    learner = learners.make("att-maddpg", games.make("food-collection", "3"))
+    parts = learner.most_parts()
+    monkeypatch.setenv("EPCX_NATIVE", "0")
+    assert learner.most_parts() == parts > 1
 
 
 def test_networks_do_without_a_compiler(monkeypatch):

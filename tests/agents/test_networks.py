@@ -18,25 +18,25 @@ from tests.games.test_properties import situation
 CASES = [("grassland", "3-2"), ("adversarial-battle", "2-4"), ("food-collection", "3")]
 
 
-def last(tree):
-    """One world or view as a batch of one."""
-    return jax.tree.map(lambda x: jnp.asarray(x)[..., None], tree)
+def last(tree, copies=1):
+    """One world or view as a batch of one, or of several of the same."""
+    return jax.tree.map(lambda x: jnp.repeat(jnp.asarray(x)[..., None], copies, -1), tree)
 
 
-@partial(jax.jit, static_argnums=(0, 1))
-def policies(game, architecture, agents, world):
+@partial(jax.jit, static_argnums=(0, 1, 4))
+def policies(game, architecture, agents, world, copies=1):
     """The logits of every agent in one world [N, 5]."""
-    views = ARCHITECTURES[architecture].observe(game, last(world))
+    views = ARCHITECTURES[architecture].observe(game, last(world, copies))
     return jax.vmap(lambda policy, view: policy(view), (0, -2))(agents.policy, views)[..., 0]
 
 
-@partial(jax.jit, static_argnums=(0, 1))
-def critics(game, architecture, agents, world, actions):
+@partial(jax.jit, static_argnums=(0, 1, 5))
+def critics(game, architecture, agents, world, actions, copies=1):
     """Q of every agent in one world [N]."""
-    views = ARCHITECTURES[architecture].observe(game, last(world))
+    views = ARCHITECTURES[architecture].observe(game, last(world, copies))
 
     def judge(critic, seat):
-        return value(critic, views, last(actions.T), last(world.alive), seat)
+        return value(critic, views, last(actions.T, copies), last(world.alive, copies), seat)
 
     return jax.vmap(judge)(agents.critic, seats(game))[:, 0]
 
@@ -80,15 +80,16 @@ def jaxed(tree):
     return jax.tree.map(jnp.asarray, tree)
 
 
+@pytest.mark.parametrize("copies", [1, 9])  # few rows are plain JAX, and many programs in C++
 @pytest.mark.parametrize(("name", "population"), CASES)
-def test_attention_equals_the_equations(name, population):
+def test_attention_equals_the_equations(name, population, copies):
     game = games.make(name, population)
     agents = fresh("attention", game, 0)
     agents = jax.tree.map(lambda x: x + 0.1, agents)  # biases, too, should matter
     world, actions = situation(game, seed=4)
     view = observe(game, world)
-    logits = policies(game, "attention", agents, world)
-    values = critics(game, "attention", agents, world, actions)
+    logits = policies(game, "attention", agents, world, copies)
+    values = critics(game, "attention", agents, world, actions, copies)
     for i in range(game.num_agents):
         agent = one(agents, i)
         np.testing.assert_allclose(

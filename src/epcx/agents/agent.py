@@ -34,7 +34,8 @@ class Architecture:
     arrange: Callable[[Any], Any]
     policy: Callable[[Array, Game], Any]
     critic: Callable[[Array, Game], Any]
-    widest: Callable[[Game], int]  # bytes of a critic's widest layer, per sample
+    effort: Callable[[Game], int]  # bytes of a critic's widest layer, per sample
+    widest: Callable[[Game], int]  # the same, of what reaches memory on this machine
 
     @property
     def kind(self) -> str:
@@ -56,12 +57,13 @@ class Architecture:
 
 
 ATTENTION = (attention.see, attention.arrange, attention.AttentionPolicy)
+SIZES = (attention.effort, attention.widest)
 FLAT = (flat.see, flat.arrange, flat.FlatPolicy)
 ARCHITECTURES = {
     architecture.name: architecture
     for architecture in (
-        Architecture("attention", *ATTENTION, attention.AttentionCritic, attention.widest),
-        Architecture("mlp", *FLAT, flat.ConcatenationCritic, flat.widest),
-        Architecture("mean-field", *FLAT, flat.MeanFieldCritic, flat.widest),
+        Architecture("attention", *ATTENTION, attention.AttentionCritic, *SIZES),
+        Architecture("mlp", *FLAT, flat.ConcatenationCritic, flat.widest, flat.widest),
+        Architecture("mean-field", *FLAT, flat.MeanFieldCritic, flat.widest, flat.widest),
     )
 }

@@ -53,17 +53,26 @@ def arrange(seen: Observation) -> Observation:
     return Observation(seen.own.swapaxes(0, 1), entities)
 
 
-def widest(game: Game) -> int:
-    """Bytes of the widest layer of a critic, per sample.
+def effort(game: Game) -> int:
+    """Bytes of the hidden units of a critic, per sample.
 
-    Those are the hidden units of all pairs of entities, or what is left of them where these never
-    reach memory.
+    Where a kernel keeps them on chip, of what is left of them.
     """
     types = entity_shapes(game).values()
-    features = [entities.features.shape[-1] for entities in types]
-    if fuses(features) or is_native(features):
-        return game.num_agents * (1 + len(types)) * EMBEDDING * 4
+    if fuses(entities.features.shape[-1] for entities in types):
+        return encoded_bytes(game)
     return sum(entities.mask.size for entities in types) * HIDDEN * 4
+
+
+def widest(game: Game) -> int:
+    """Bytes of the widest layer of a critic that reaches memory, per sample."""
+    types = entity_shapes(game).values()
+    native = is_native(entities.features.shape[-1] for entities in types)
+    return encoded_bytes(game) if native else effort(game)
+
+
+def encoded_bytes(game: Game) -> int:
+    return game.num_agents * (1 + len(entity_shapes(game))) * EMBEDDING * 4
 
 
 def fuses(features: Iterable[int]) -> bool:
@@ -72,7 +81,7 @@ def fuses(features: Iterable[int]) -> bool:
 
 
 def is_native(features: Iterable[int]) -> bool:
-    """Whether the programs for CPUs are used, likewise."""
+    """Whether the programs for CPUs are used, likewise, if there are enough rows."""
     return cpu.usable() and all(number <= cpu.MOST_FEATURES for number in features)
 
 
@@ -106,7 +115,8 @@ class ObservationEncoder(eqx.Module):
         features = [len(features) for features, _ in view.entities.values()]
         if fuses(features):
             return self.fused(view, encoder.Options(current_precision()))
-        return self.native(view) if is_native(features) else self.attending(view)[0]
+        worth = math.prod(view.own.shape[1:]) >= cpu.FEWEST_ROWS
+        return self.native(view) if worth and is_native(features) else self.attending(view)[0]
 
     def fused(self, view: Observation, options: encoder.Options) -> Float[Array, "width *rows"]:
         """The same by the kernel for GPUs."""
@@ -226,8 +236,12 @@ class AttentionCritic(eqx.Module):
         encoded = self.encoder(views)
         groups = (seat.teammates, seat.opponents)[: self.groups]
         masks = [group[:, None] & alive for group in groups]
-        kind = self.embed_fused if on_gpu() else self.embed_native if cpu.usable() else self.embed
-        embedded = kind(encoded, actions)
+        if on_gpu():
+            embedded = self.embed_fused(encoded, actions)
+        elif alive.size >= cpu.FEWEST_ROWS and cpu.usable():
+            embedded = self.embed_native(encoded, actions)
+        else:
+            embedded = self.embed(encoded, actions)
         own = jax.lax.stop_gradient(seat.mine(encoded))
         return Context(own, seat.mine(embedded), embedded, self.key(embedded), masks)
 

@@ -133,9 +133,12 @@ class MADDPG:
         return self.hyper.episodes(updates, self.game.horizon)
 
     def most_parts(self) -> int:
-        """Parts are powers of two, and not too small: they wait for each other."""
+        """Parts are powers of two, and not too small: they wait for each other.
+
+        A checkpoint has as many: on CPUs the number depends on the game alone.
+        """
         fair = self.hyper.batch & -self.hyper.batch
-        worth = self.hyper.batch * self.architecture.widest(self.game) // LEAST_PART
+        worth = self.hyper.batch * self.architecture.effort(self.game) // LEAST_PART
         return max(1, min(fair, 2 ** (worth.bit_length() - 1) if worth else 1))
 
     def memory(self) -> int:

@@ -9,13 +9,13 @@ from pathlib import Path
 import jax
 
 from epcx import __version__
-from epcx.agents.kernels import native
+from epcx.agents.kernels import cpu
 
 
 def describe() -> dict[str, object]:
     """Device, cores, versions, date, and the commit if this is a checkout.
 
-    `compiler` is that of the programs for CPUs, where there is one.
+    `compiler` made the programs for this CPU; None where they are not used.
     """
     return {
         "device": jax.devices()[0].device_kind,
@@ -25,7 +25,7 @@ def describe() -> dict[str, object]:
         "epcx": __version__,
         "python": platform.python_version(),
         "jax": jax.__version__,
-        "compiler": " ".join(native.compiler() or ()) or None,
+        "compiler": cpu.made_by(),
         "date": datetime.date.today().isoformat(),
         "commit": commit(),
     }

@@ -46,6 +46,8 @@ constexpr int AT_ONCE = std::max(1, 8 / PER_ROW);  // rows
 constexpr int TALL = SUMS / 4;  // rows of a product at a time, of 4 columns
 static_assert(HIDDEN % LANES == 0 && SIZE % SUMS == 0 && LANES % AT_ONCE == 0);
 
+#define APART __attribute__((noinline))  // so that all registers are its own
+
 typedef float Vector __attribute__((vector_size(4 * LANES)));
 typedef int32_t Integers __attribute__((vector_size(4 * LANES)));
 typedef int8_t Bytes __attribute__((vector_size(LANES)));
@@ -181,7 +183,7 @@ struct Layers {
     std::copy_n(from.last_bias, SIZE, last_bias);
   }
 
-  __attribute__((noinline)) void embed(const Vector* x, Vector* embedded) const {
+  APART void embed(const Vector* x, Vector* embedded) const {
     Vector hidden[HIDDEN];
 #pragma GCC unroll 8
     for (int k = 0; k < HIDDEN; k++) {
@@ -212,7 +214,7 @@ struct Gradient {
   Gradient() { std::memset((void*)this, 0, sizeof *this); }
 
   // `slope` is that of the embedding before its ReLU.
-  __attribute__((noinline)) void add(const Layers<FEATURES>& layers, const Vector* x, const Vector* slope) {
+  APART void add(const Layers<FEATURES>& layers, const Vector* x, const Vector* slope) {
     Vector hidden[LANES][PER_ROW], to_hidden[LANES][PER_ROW];
     for (int first = 0; first < LANES; first += AT_ONCE) {
       Vector sums[AT_ONCE][PER_ROW];

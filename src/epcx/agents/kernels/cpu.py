@@ -30,6 +30,7 @@ CONSTANTS = {
 }
 PARTS = ("attend", "embed", "combine")
 MOST_FEATURES = 8
+FEWEST_ROWS = 8  # that are worth a call: half of the widest vector
 KEPT = 3  # numbers of a row that the way back of attention needs
 
 Layers = tuple[Array, Array, Array, Array]  # weight, bias, weight, bias
@@ -54,6 +55,18 @@ def _registered() -> bool:
     return True
 
 
+def made_by() -> str | None:
+    """The compiler of the programs, if they are usable."""
+    found = native.compiler()
+    return native.version(found) if found and usable() else None
+
+
+def _check(layers: Layers, features: Array) -> None:
+    """The programs look at no sizes but these."""
+    assert layers[2].shape == (EMBEDDING, HIDDEN)
+    assert len(features) <= MOST_FEATURES
+
+
 def _call(name: str, results: Sequence[Any], *arguments: Array) -> Any:
     """Of the program with this name; `results` are like what comes out."""
     shapes = [jax.ShapeDtypeStruct(x.shape, jnp.float32) for x in results]
@@ -72,6 +85,7 @@ def attend(
 
 
 def _attend_forwards(layers: Layers, query: Array, features: Array, mask: Array) -> Any:
+    _check(layers, features)
     given = *layers, query, features, mask
     results = query, jax.ShapeDtypeStruct((KEPT, query.shape[1]), jnp.float32)
     normal, kept = _call("attend_forwards", results, *given)
@@ -94,6 +108,7 @@ def embed(layers: Layers, features: Float[Array, "features rows"]) -> Float[Arra
 
 
 def _embed_forwards(layers: Layers, features: Array) -> Any:
+    _check(layers, features)
     like = jax.ShapeDtypeStruct((EMBEDDING, features.shape[1]), jnp.float32)
     (embedded,) = _call("embed_forwards", [like], *layers, features)
     return embedded, (layers, features, embedded)
@@ -117,6 +132,8 @@ def combine(
 
 
 def _combine_forwards(layers: Layers, encoded: Array, actions: Array) -> Any:
+    assert layers[2].shape == (EMBEDDING, len(encoded) + EMBEDDING)
+    assert len(encoded) % EMBEDDING == 0
     like = jax.ShapeDtypeStruct((EMBEDDING, encoded.shape[1]), jnp.float32)
     (combined,) = _call("combine_forwards", [like], *layers, encoded, actions)
     return combined, (*layers, encoded, actions, combined)

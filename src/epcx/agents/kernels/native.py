@@ -9,22 +9,25 @@ import ctypes
 import functools
 import hashlib
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import tempfile
 import warnings
 from collections.abc import Mapping
-from importlib.metadata import version
 from pathlib import Path
 
 import jax
+from jaxlib import version as jaxlib_version
 
+from epcx.errors import Notice
 from epcx.runs.files import cache_folder
 
 COMPILERS = ("c++", "g++", "clang++")
 FLAGS = ("-std=c++17", "-O3", "-fno-math-errno", "-fPIC", "-shared", "-w")
 FOR_THIS_CPU = ("-march=native", "-mcpu=native")  # compilers know one of them or both
+PATIENCE = 300  # seconds, for a compiler
 
 Command = tuple[str, ...]
 
@@ -34,8 +37,17 @@ def compiler() -> Command | None:
     if os.environ.get("EPCX_NATIVE") == "0":
         return None
     if chosen := os.environ.get("CXX"):
-        return tuple(shlex.split(chosen))
+        try:
+            return tuple(shlex.split(chosen))
+        except ValueError:  # a quote without its other half
+            return (chosen,)
     return next(((name,) for name in COMPILERS if shutil.which(name)), None)
+
+
+def version(found: Command) -> str:
+    """Of a compiler that has been used, as it says itself."""
+    said = re.search(r'define __VERSION__ "(.*)"', _known(found))
+    return f"{shlex.join(found)} {said[1] if said else '?'}"
 
 
 def load(source: Path, constants: Mapping[str, object]) -> ctypes.CDLL | None:
@@ -47,34 +59,47 @@ def load(source: Path, constants: Mapping[str, object]) -> ctypes.CDLL | None:
     if found is None:
         return None
     try:
-        return ctypes.CDLL(str(_compiled(found, source, constants)))
-    except (OSError, RuntimeError, subprocess.SubprocessError) as error:
-        lines = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
+        return _library(found, source, constants)
+    except (OSError, subprocess.SubprocessError) as error:
+        said = error.stderr if isinstance(error, subprocess.CalledProcessError) else str(error)
+        lines = said.strip().splitlines()
         why = next((line for line in lines if "error" in line), lines[0] if lines else "no reason")
         warnings.warn(
             f"networks are slower on this CPU, because {shlex.join(found)} could not compile "
-            f"{source.name}: {why} (EPCX_NATIVE=0 does without it)",
+            f"{source.name}, or what it made could not be used: {why} (EPCX_NATIVE=0 does without)",
+            Notice,
             stacklevel=2,
         )
         return None
 
 
-def _compiled(found: Command, source: Path, constants: Mapping[str, object]) -> Path:
-    """The path of the library."""
+def _library(found: Command, source: Path, constants: Mapping[str, object]) -> ctypes.CDLL:
     defined = [f"-D{name}={value}" for name, value in constants.items()]
     command = *found, *FLAGS, *_tuned(found), *defined, f"-I{jax.ffi.include_dir()}"
     digest = hashlib.sha256(source.read_bytes())
     digest.update(_known(command).encode())
-    digest.update(repr((command, version("jaxlib"))).encode())
-    folder = cache_folder("native")
-    library = folder / f"{source.stem}-{digest.hexdigest()[:16]}.so"
-    if not library.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as scratch:
-            made = Path(scratch) / library.name
-            _run(*command, "-o", str(made), str(source))
-            os.replace(made, library)  # whole or not at all, whoever else makes it now
-    return library
+    digest.update(repr((command, jaxlib_version.__version__)).encode())
+    name = f"{source.stem}-{digest.hexdigest()[:16]}.so"
+    try:
+        return _kept(cache_folder("native") / name, (*command, str(source)))
+    except (OSError, RuntimeError):  # nobody's home, or nothing can be written there, or used
+        with tempfile.TemporaryDirectory() as folder:
+            return _kept(Path(folder) / name, (*command, str(source)))  # lives on when deleted
+
+
+def _kept(library: Path, command: Command) -> ctypes.CDLL:
+    """What was compiled before, or now; again if it was damaged."""
+    if library.exists():
+        try:
+            return ctypes.CDLL(str(library))
+        except OSError:
+            pass
+    library.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=library.parent) as scratch:
+        made = Path(scratch) / library.name
+        _run(*command, "-o", str(made))
+        os.replace(made, library)  # whole or not at all, whoever else makes it now
+    return ctypes.CDLL(str(library))
 
 
 @functools.cache
@@ -95,4 +120,12 @@ def _known(command: Command) -> str:
 
 
 def _run(*command: str) -> str:
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        command,
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        errors="replace",
+        check=True,
+        timeout=PATIENCE,
+    ).stdout
