@@ -1,6 +1,6 @@
 """The parts of critics and policies in which a CPU spends its time, as programs in C++: cpu.cc.
 
-    mlp       (weight, bias, weight, bias)
+    layers    two of them: (weight, bias, weight, bias)
     query     [size, rows]
     features  [features, slots, rows], mask [slots, rows]
     encoded   [parts x size, rows], actions [5, rows]
@@ -33,7 +33,7 @@ MOST_FEATURES = 8
 FEWEST_ROWS = 8  # that are worth a call: half of the widest vector
 KEPT = 3  # numbers of a row that the way back of attention needs
 
-Layers = tuple[Array, Array, Array, Array]  # weight, bias, weight, bias
+Layers = tuple[Array, Array, Array, Array]
 
 
 def usable() -> bool:
@@ -62,7 +62,7 @@ def made_by() -> str | None:
 
 
 def _check(layers: Layers, features: Array) -> None:
-    """The programs look at no sizes but these."""
+    """The programs trust these sizes."""
     assert layers[2].shape == (EMBEDDING, HIDDEN)
     assert len(features) <= MOST_FEATURES
 
