@@ -41,20 +41,19 @@ def check_equal(sets, rows, present=0.7, scale=1.0, tolerance=1e-4):
 
 
 @needs_compiler
-@pytest.mark.parametrize("slots", [1, 3, 65])
-@pytest.mark.parametrize("rows", [(1,), (16,), (3, 37)])
+@pytest.mark.parametrize(("slots", "rows"), [(1, (16,)), (3, (3, 37)), (65, (1,))])
 def test_values_and_gradients_equal_the_plain_ones(slots, rows):
     check_equal({"a": (slots, 2), "b": (4, 4)}, rows)
 
 
 @needs_compiler
-@pytest.mark.parametrize("features", range(1, cpu.MOST_FEATURES + 1))
+@pytest.mark.parametrize("features", [1, 3, 5, cpu.MOST_FEATURES])
 def test_entities_may_have_any_number_of_features(features):
     check_equal({"a": (5, features)}, (40,))
 
 
 @needs_compiler
-@pytest.mark.parametrize(("slots", "present"), [(0, 1.0), (6, 0.0), (6, 0.05), (6, 1.0)])
+@pytest.mark.parametrize(("slots", "present"), [(0, 1.0), (6, 0.0), (6, 0.05)])
 def test_nobody_few_or_all_may_be_there(slots, present):
     check_equal({"a": (slots, 4)}, (50,), present)
 
@@ -112,7 +111,7 @@ def test_networks_side_by_side_do_what_each_does_alone():
 
 
 @needs_compiler
-@pytest.mark.parametrize("rows", [(3,), (4, 16), (5, 31)])
+@pytest.mark.parametrize("rows", [(3,), (5, 31)])
 def test_what_observations_and_actions_make_equals_the_plain_one(rows):
     game = games.make("grassland", "1-1")
     critic = networks.AttentionCritic(jax.random.key(0), game)
@@ -122,7 +121,7 @@ def test_what_observations_and_actions_make_equals_the_plain_one(rows):
     actions = jax.nn.softmax(jax.random.normal(keys[1], (5, *rows)), 0)
     slope = jax.random.normal(keys[2], (EMBEDDING, *rows))
     both = (
-        values_and_gradients(lambda c, e, how=how: how(c, e, actions), slope, critic, encoded)
+        values_and_gradients(how, slope, critic, encoded, actions)
         for how in (networks.AttentionCritic.embed_native, networks.AttentionCritic.embed)
     )
     for a, b in zip(*both, strict=True):
@@ -131,11 +130,11 @@ def test_what_observations_and_actions_make_equals_the_plain_one(rows):
 
 @needs_compiler
 def test_training_comes_to_the_same_with_and_without(monkeypatch):
-    game = games.make("grassland", "2-1")
+    game = games.make("food-collection", "2")
     hyper = learners.Hyperparameters(batch=32, replay=400, warm_up=100, worlds=4)
     learner = learners.make("att-maddpg", game, hyper)
 
-    state = jax.jit(learner.start)(jax.random.key(1), learner.init(jax.random.key(0)))
+    state = jax.jit(lambda key: learner.start(key, learner.init(key)))(jax.random.key(0))
     update = lambda: jax.jit(lambda state: learner.update(state, jax.random.key(2)))  # noqa: E731
     program = update().trace(state)
     assert "epcx_attend_backwards" in str(program.jaxpr)

@@ -265,7 +265,7 @@ class AttentionCritic(eqx.Module):
     def embed_native(
         self, encoded: Float[Array, "width *rows"], actions: Float[Array, "5 *rows"]
     ) -> Float[Array, "16 *rows"]:
-        """The same by the program for CPUs, likewise."""
+        """The same by the program for CPUs."""
         flat = [x.reshape(len(x), -1) for x in (encoded, actions)]
         layers = *in_two(self.action), *in_two(self.combine)
         return cpu.combine(layers, *flat).reshape(-1, *encoded.shape[1:])

@@ -469,7 +469,7 @@ struct Combination {
   }
 
   void backwards(const float* combined, const float* slopes, float* to_first, float* to_first_bias,
-                 float* to_weight, float* to_bias, float* to_encoded) const {
+                 float* to_weight, float* to_bias, float* to_encoded, float* to_actions) const {
     // Of all rows, as factors of the gradients.
     static thread_local Scratch scratch;
     float* acted = scratch.room(3 * SIZE * rows);
@@ -488,10 +488,16 @@ struct Combination {
     for (int64_t i = 0; i < inputs; i += STEP) step_back(slope, i, to_encoded + i * rows);
     for (int64_t i = 0; i < SIZE; i += STEP) step_back(slope, inputs + i, to_acted + i * rows);
     over(rows, [&](auto some) {
+      Vector y[SIZE];
       for (int j = 0; j < SIZE; j++) {
-        const Vector y = some.load_where(acted, to_acted, j);
-        to_first_biases[j] += y;
-        some.store(to_acted, j, y);
+        y[j] = some.load_where(acted, to_acted, j);
+        to_first_biases[j] += y[j];
+        some.store(to_acted, j, y[j]);
+      }
+      for (int64_t i = 0; i < actions; i++) {
+        Vector total{};
+        for (int j = 0; j < SIZE; j++) total += y[j] * first[j * actions + i];
+        some.store(to_actions, i, total);
       }
     });
     multiply(rows, slope, inputs, encoded, to_weight, width());
@@ -617,12 +623,12 @@ ffi::Error combine_all_forwards(Floats first, Floats first_bias, Floats weight, 
 ffi::Error combine_all_backwards(Floats first, Floats first_bias, Floats weight, Floats bias,
                                  Floats encoded, Floats actions, Floats combined, Floats slope,
                                  Result to_first, Result to_first_bias, Result to_weight,
-                                 Result to_bias, Result to_encoded) {
+                                 Result to_bias, Result to_encoded, Result to_actions) {
   return each(count(encoded, 2), [&](One of) {
     Combination{size(encoded, 2), size(actions, 2), size(encoded, 1), of(first), of(first_bias),
                 of(weight),       of(bias),         of(encoded),      of(actions)}
         .backwards(of(combined), of(slope), of(to_first), of(to_first_bias), of(to_weight),
-                   of(to_bias), of(to_encoded));
+                   of(to_bias), of(to_encoded), of(to_actions));
   });
 }
 

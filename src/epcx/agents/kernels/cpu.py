@@ -6,7 +6,7 @@
     encoded   [parts x size, rows], actions [5, rows]
 
 Each is the same as plain JAX, but what belongs to a pair of row and entity never reaches memory,
-and the rest does so only once. No gradient goes to what agents see and do.
+and the rest does so only once. No gradient goes to what agents see.
 """
 
 import functools
@@ -139,9 +139,9 @@ def _combine_forwards(layers: Layers, encoded: Array, actions: Array) -> Any:
     return combined, (*layers, encoded, actions, combined)
 
 
-def _combine_backwards(saved: Any, slope: Array) -> tuple[Layers, Array, None]:
-    *to_layers, to_encoded = _call("combine_backwards", saved[:5], *saved, slope)
-    return tuple(to_layers), to_encoded, None
+def _combine_backwards(saved: Any, slope: Array) -> tuple[Layers, Array, Array]:
+    *to_layers, to_encoded, to_actions = _call("combine_backwards", saved[:6], *saved, slope)
+    return tuple(to_layers), to_encoded, to_actions
 
 
 combine.defvjp(_combine_forwards, _combine_backwards)
