@@ -6,10 +6,11 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from epcx import __version__
 from epcx.errors import InputError, Notice, RunError, reason
+
+AS_USUAL = warnings.formatwarning
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -18,7 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without Unicode gets question marks
-    warnings.formatwarning = notice_or(warnings.formatwarning)
+    warnings.formatwarning = format_warning
     try:
         run(arguments)
         sys.stdout.flush()
@@ -90,15 +91,17 @@ def sentence(box: str) -> str:
     return "; ".join(useful or sentences) + " (epcx --help tells more)"
 
 
-def notice_or(usual: Any) -> Any:
+def format_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    line: str | None = None,
+) -> str:
     """Notices as sentences, and other warnings as usual."""
-
-    def write(message: Warning, category: type, *where: Any) -> str:
-        if issubclass(category, Notice):
-            return f"epcx: {message}\n"
-        return usual(message, category, *where)
-
-    return write
+    if issubclass(category, Notice):
+        return f"epcx: {message}\n"
+    return AS_USUAL(message, category, filename, lineno, line)
 
 
 def stop(message: str, code: int) -> None:

@@ -1,5 +1,6 @@
 """The kernel for GPUs, interpreted on the CPU, against the plain network it stands for."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import equinox as eqx
@@ -67,11 +68,17 @@ def fused(view, options=EXACT):
 
 
 def check_equal(sets, rows, present=0.7, options=EXACT, tolerance=1e-4):
+    compare(partial(fused, options=options), sets, rows, present, tolerance=tolerance)
+
+
+def compare(how, sets, rows, present=0.7, scale=1.0, tolerance=1e-4):
+    """What an encoder makes of random observations with the plain network."""
     encoder = encoder_of(jax.random.key(0), {name: n for name, (_, n) in sets.items()})
+    encoder = jax.tree.map(lambda x: x * scale, encoder)
     view = view_of(jax.random.key(1), sets, rows, present)
     slope = jax.random.normal(jax.random.key(2), (encoder.width, *rows))
     truth = values_and_gradients(plain(view), slope, encoder)
-    ours = values_and_gradients(fused(view, options), slope, encoder)
+    ours = values_and_gradients(how(view), slope, encoder)
     assert all(np.isfinite(x).all() for x in ours)
     for a, b in zip(ours, truth, strict=True):
         np.testing.assert_allclose(a, b, atol=tolerance * max(1.0, float(jnp.abs(b).max())))

@@ -17,9 +17,9 @@ from epcx.agents import attention as networks
 from epcx.agents.kernels import cpu, native
 from epcx.agents.layers import EMBEDDING
 from epcx.agents.seat import seats
-from epcx.cli import notice_or
+from epcx.cli import format_warning
 from epcx.errors import Notice
-from tests.agents.test_kernels import encoder_of, plain, values_and_gradients, view_of
+from tests.agents.test_kernels import compare, encoder_of, values_and_gradients, view_of
 
 SMALL = 'extern "C" int answer() { return ANSWER; }'
 needs_compiler = pytest.mark.skipif(native.compiler() is None, reason="there is no C++ compiler")
@@ -29,17 +29,9 @@ def natively(view):
     return lambda encoder: encoder.native(view)
 
 
-def check_equal(sets, rows, present=0.7, scale=1.0, tolerance=1e-4):
+def check_equal(*arguments, **options):
     assert cpu.usable()
-    encoder = encoder_of(jax.random.key(0), {name: n for name, (_, n) in sets.items()})
-    encoder = jax.tree.map(lambda x: x * scale, encoder)
-    view = view_of(jax.random.key(1), sets, rows, present)
-    slope = jax.random.normal(jax.random.key(2), (encoder.width, *rows))
-    truth = values_and_gradients(plain(view), slope, encoder)
-    ours = values_and_gradients(natively(view), slope, encoder)
-    assert all(np.isfinite(x).all() for x in ours)
-    for a, b in zip(ours, truth, strict=True):
-        np.testing.assert_allclose(a, b, atol=tolerance * max(1.0, float(jnp.abs(b).max())))
+    compare(natively, *arguments, **options)
 
 
 @needs_compiler
@@ -233,9 +225,8 @@ def test_a_compiler_that_is_not_there_is_told_and_done_without(monkeypatch, name
 
 
 def test_notices_are_sentences_on_the_command_line():
-    write = notice_or(warnings.formatwarning)
-    assert write(Notice("slow"), Notice, "a.py", 1) == "epcx: slow\n"
-    assert "a.py" in write(UserWarning("other"), UserWarning, "a.py", 1)
+    assert format_warning(Notice("slow"), Notice, "a.py", 1) == "epcx: slow\n"
+    assert "a.py" in format_warning(UserWarning("other"), UserWarning, "a.py", 1)
 
 
 @needs_compiler

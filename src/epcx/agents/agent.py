@@ -33,9 +33,9 @@ class Architecture:
     see: Callable[[Game, World], Any]
     arrange: Callable[[Any], Any]
     policy: Callable[[Array, Game], Any]
-    critic: Callable[[Array, Game], Any]
     effort: Callable[[Game], int]  # bytes of a critic's widest layer, per sample
     widest: Callable[[Game], int]  # the same, of what reaches memory on this machine
+    critic: Callable[[Array, Game], Any]
 
     @property
     def kind(self) -> str:
@@ -56,14 +56,19 @@ class Architecture:
         return jax.vmap(one)(jax.random.split(key, game.num_agents))
 
 
-ATTENTION = (attention.see, attention.arrange, attention.AttentionPolicy)
-SIZES = (attention.effort, attention.widest)
-FLAT = (flat.see, flat.arrange, flat.FlatPolicy)
+ATTENTION = (
+    attention.see,
+    attention.arrange,
+    attention.AttentionPolicy,
+    attention.effort,
+    attention.widest,
+)
+FLAT = (flat.see, flat.arrange, flat.FlatPolicy, flat.widest, flat.widest)
 ARCHITECTURES = {
     architecture.name: architecture
     for architecture in (
-        Architecture("attention", *ATTENTION, attention.AttentionCritic, *SIZES),
-        Architecture("mlp", *FLAT, flat.ConcatenationCritic, flat.widest, flat.widest),
-        Architecture("mean-field", *FLAT, flat.MeanFieldCritic, flat.widest, flat.widest),
+        Architecture("attention", *ATTENTION, attention.AttentionCritic),
+        Architecture("mlp", *FLAT, flat.ConcatenationCritic),
+        Architecture("mean-field", *FLAT, flat.MeanFieldCritic),
     )
 }

@@ -59,20 +59,24 @@ def effort(game: Game) -> int:
     Where a kernel keeps them on chip, of what is left of them.
     """
     types = entity_shapes(game).values()
-    if fuses(entities.features.shape[-1] for entities in types):
-        return encoded_bytes(game)
+    if fuses(widths(types)):
+        return encoded_bytes(game, len(types))
     return sum(entities.mask.size for entities in types) * HIDDEN * 4
 
 
 def widest(game: Game) -> int:
     """Bytes of the widest layer of a critic that reaches memory, per sample."""
     types = entity_shapes(game).values()
-    native = is_native(entities.features.shape[-1] for entities in types)
-    return encoded_bytes(game) if native else effort(game)
+    return encoded_bytes(game, len(types)) if is_native(widths(types)) else effort(game)
 
 
-def encoded_bytes(game: Game) -> int:
-    return game.num_agents * (1 + len(entity_shapes(game))) * EMBEDDING * 4
+def encoded_bytes(game: Game, types: int) -> int:
+    return game.num_agents * (1 + types) * EMBEDDING * 4
+
+
+def widths(types: Iterable[Entities]) -> list[int]:
+    """The numbers of features, of the shapes of one world."""
+    return [entities.features.shape[-1] for entities in types]
 
 
 def fuses(features: Iterable[int]) -> bool:

@@ -5,6 +5,7 @@ compiler everything works as well, only slower. `CXX` names the compiler, and `E
 without.
 """
 
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -90,10 +91,8 @@ def _library(found: Command, source: Path, constants: Mapping[str, object]) -> c
 def _kept(library: Path, command: Command) -> ctypes.CDLL:
     """What was compiled before, or now; again if it was damaged."""
     if library.exists():
-        try:
+        with contextlib.suppress(OSError):
             return ctypes.CDLL(str(library))
-        except OSError:
-            pass
     library.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=library.parent) as scratch:
         made = Path(scratch) / library.name
