@@ -3,7 +3,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-SOURCES := src tests benchmarks
+SOURCES := src tests benchmarks examples
 
 .PHONY: help demo test test-slow test-faults lint format bench clean
 
@@ -20,7 +20,7 @@ test-slow: .venv/dev .venv/browser  ## run the tests that take minutes, too
 	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m ''
 
 test-faults: .venv/dev  ## kill trainings, workers, nodes and drivers, and see that nothing is lost
-	@$(BIN)/python -m pytest -q -m '' tests/test_survival.py tests/engines/test_cluster.py tests/engines/test_faults.py
+	@$(BIN)/python -m pytest -q -m '' tests/test_survival.py tests/execution/test_ray.py tests/execution/test_faults.py
 
 lint: .venv/dev  ## check style and types
 	@$(BIN)/ruff check $(SOURCES)

@@ -60,7 +60,7 @@ def best_rate(run: Callable[[], None], steps: int, seconds: float, compiles: boo
 
 def choose(time: Any, score: Any) -> Any:
     """The next action, one of five: it depends on what was seen and earned."""
-    return (time + (score > 0)) % games.NUM_ACTIONS
+    return (time + (score > 0)) % 5
 
 
 def ours(name: str, population: str, batch: int, layout: str) -> Callable[[], None]:
@@ -76,7 +76,7 @@ def ours(name: str, population: str, batch: int, layout: str) -> Callable[[], No
         world, reward = carry
         time, key = inputs
         action = choose(time, observe(world).sum(1 if last else -1) + reward)
-        action = jax.nn.one_hot(action, games.NUM_ACTIONS, axis=1 if last else -1)
+        action = jax.nn.one_hot(action, game.num_actions, axis=1 if last else -1)
         world, outcome = step(jax.random.split(key, batch), world, action)
         return (world, outcome.reward + outcome.shaping), None
 

@@ -3,10 +3,9 @@
     python -m benchmarks.scaling --json
 
 The same matches train on 1, 2, 4 and 8 devices, and then by workers of a Ray that is started here.
-CPU devices are lanes that share the cores: more of them than there are cores bring
-nothing. Times are per update of all matches; the overhead is what a match takes longer in a task
-than in a lane, when as many of them run at once. Bytes are those that pass between driver and
-worker.
+CPU devices share the cores: more of them than there are cores bring nothing. Times are per update
+of all matches; the overhead is what a match takes longer in a task than on a device of its own,
+when as many of them run at once. Bytes are those that pass between driver and worker.
 """
 
 import json
@@ -16,14 +15,14 @@ from typing import Any
 
 import jax
 import numpy as np
-import tyro
 
-from epcx import games, learners
-from epcx.engines.cluster import Cluster
-from epcx.engines.devices import CONFIG
-from epcx.engines.local import LocalEngine
-from epcx.engines.work import Order
-from epcx.log import marks
+from epcx import games, learners, options
+from epcx.execution.devices import CONFIG
+from epcx.execution.match_trainer import MatchTrainer
+from epcx.execution.ray import RayExecutor
+from epcx.execution.tasks import TrainTask
+from epcx.learners import Learner, MADDPGConfig
+from epcx.metrics_log import evenly_spaced
 from epcx.runs.provenance import cores, describe
 
 
@@ -53,64 +52,64 @@ class Benchmark:
         if CONFIG.jax_platforms == "cpu":
             CONFIG.update("jax_num_cpu_devices", max(self.devices))
         game = games.make(self.game, self.population)
-        hyper = learners.Hyperparameters(replay=100_000, warm_up=2_500)
-        learner = learners.make("att-maddpg", game, hyper)
+        config = MADDPGConfig(buffer_size=100_000, learning_starts=2_500)
+        learner = learners.make("maddpg", game, config)
         offered = len(jax.local_devices())
         rows: list[dict[str, Any]] = []
         for number in (n for n in self.devices if n <= offered):
-            rows.append({"devices": number, **self.locally(learner, number)})
-            self.tell(rows[-1])
-        cluster = Cluster(state_seconds=float("inf"))
-        rows.append({"ray_workers": cores(), **self.by_ray(cluster, learner)})
+            rows.append({"devices": number, **self.on_devices(learner, number)})
+            self.show(rows[-1])
+        executor = RayExecutor(state_seconds=float("inf"))
+        rows.append({"ray_workers": cores(), **self.on_ray(executor, learner)})
         same = [row for row in rows if row.get("devices") == cores()]
         if same:
             longer = rows[-1]["seconds"] - same[0]["seconds"]
             rows[-1]["overhead_seconds_per_match"] = round(longer * cores() / self.matches, 2)
-        cluster.close()
-        self.tell(rows[-1])
+        executor.close()
+        self.show(rows[-1])
         if self.json:
             about = {"machine": describe(), "game": self.game, "population": self.population}
             print(json.dumps({**about, "matches": self.matches, "rows": rows}, indent=2))
 
-    def tell(self, row: dict[str, Any]) -> None:
+    def show(self, row: dict[str, Any]) -> None:
         if not self.json:
             print(row, flush=True)
 
-    def locally(self, learner: Any, devices: int) -> dict[str, Any]:
-        engine = LocalEngine(learner, self.matches, jax.local_devices()[:devices])
-        engine.start(jax.random.key(0))
-        engine.advance(1)
+    def on_devices(self, learner: Learner, devices: int) -> dict[str, Any]:
+        trainer = MatchTrainer(learner, self.matches, jax.local_devices()[:devices])
+        trainer.start(jax.random.key(0))
+        trainer.advance(1)
         seconds = []
         for _ in range(2):
             begin = time.perf_counter()
-            engine.start(jax.random.key(0))
-            engine.advance(self.updates)
+            trainer.start(jax.random.key(0))
+            trainer.advance(self.updates)
             seconds.append(time.perf_counter() - begin)
         return self.times(min(seconds))
 
-    def by_ray(self, cluster: Cluster, learner: Any) -> dict[str, Any]:
-        orders = [
-            Order(
+    def on_ray(self, executor: RayExecutor, learner: Learner) -> dict[str, Any]:
+        tasks = [
+            TrainTask(
                 f"match {number}",
                 learner,
                 (number,),
                 np.asarray(jax.random.key_data(jax.random.key(0))),
                 None,
                 self.updates,
-                tuple(marks(self.updates)),
+                tuple(evenly_spaced(self.updates)),
             )
             for number in range(self.matches)
         ]
         seconds = []
         for _ in range(3):  # the first time the workers start and compile
             begin = time.perf_counter()
-            reports = [news[1] for news in cluster.train(orders, print) if news]
+            progress = [report[1] for report in executor.train(tasks, print) if report]
             seconds.append(time.perf_counter() - begin)
-        dumps = cluster.ray.cloudpickle.dumps
-        moved = sum(len(dumps(thing)) for thing in (*orders, *reports))
-        engine = LocalEngine(learner, 1, jax.local_devices()[:1])
-        engine.start(jax.random.key(0))
-        (state,) = engine.snapshot()
+        dumps = executor.ray.cloudpickle.dumps
+        moved = sum(len(dumps(thing)) for thing in (*tasks, *progress))
+        trainer = MatchTrainer(learner, 1, jax.local_devices()[:1])
+        trainer.start(jax.random.key(0))
+        (state,) = trainer.snapshot()
         return {
             **self.times(min(seconds[1:])),
             "first_seconds": round(seconds[0], 1),
@@ -126,4 +125,4 @@ class Benchmark:
 
 
 if __name__ == "__main__":
-    tyro.cli(Benchmark).run()
+    options.run(Benchmark)

@@ -12,11 +12,11 @@ import time
 from dataclasses import dataclass
 
 import jax
-import tyro
 
-from epcx import games, learners
-from epcx.engines.devices import in_words, use_all_cores
-from epcx.engines.local import LocalEngine
+from epcx import games, learners, options
+from epcx.execution.devices import format_bytes, use_all_cores
+from epcx.execution.match_trainer import MatchTrainer
+from epcx.learners.maddpg_config import MADDPGConfig, Network
 from epcx.runs.provenance import describe
 
 AUTHORS = {("grassland", "3-2"): 420, ("grassland", "6-4"): 1440, ("grassland", "12-8"): 7150}
@@ -32,8 +32,8 @@ class Benchmark:
     population: tuple[str, ...] = ()
     """One or more populations; by default the game's first stage."""
 
-    method: str = "att-maddpg"
-    """The method."""
+    network: Network = "attention"
+    """The networks of MADDPG: attention, mlp or mean-field."""
 
     matches: tuple[int, ...] = (1,)
     """How many matches train at once; several numbers are measured one after the other."""
@@ -54,31 +54,31 @@ class Benchmark:
             for matches in self.matches:
                 rows.append(self.measure(population, matches))
                 if not self.json:
-                    print(in_sentence(rows[-1]), flush=True)
+                    print(describe_row(rows[-1]), flush=True)
         if self.json:
             print(json.dumps({"machine": describe(), "updates": rows}, indent=2))
 
     def measure(self, population: str, matches: int) -> dict[str, object]:
-        engine = started(self.game, population, self.method, matches)
-        once = timed(engine, 1)  # compiles
-        again = timed(engine, 1)
+        trainer = started(self.game, population, self.network, matches)
+        once = timed(trainer, 1)  # compiles
+        again = timed(trainer, 1)
         updates = max(1, round(self.seconds / again))
-        times = sorted(timed(engine, updates) / updates * 1000 for _ in range(self.repeat))
+        times = sorted(timed(trainer, updates) / updates * 1000 for _ in range(self.repeat))
         median = statistics.median(times)
         row: dict[str, object] = {
             "game": self.game,
             "population": population,
-            "method": self.method,
+            "network": self.network,
             "matches": matches,
             "ms_per_update": round(median, 3),
             "ms_per_update_and_match": round(median / matches, 3),
             "fastest_ms": round(times[0], 3),
             "slowest_ms": round(times[-1], 3),
-            "bytes_per_device": engine.bytes,
+            "bytes_per_device": trainer.bytes_per_device,
             "compile_seconds": round(once - again, 1),
-            "devices": len(engine.devices),
-            "devices_per_match": engine.layout.parts,
-            "platform": engine.devices[0].platform,
+            "devices": len(trainer.devices),
+            "devices_per_match": trainer.layout.shards,
+            "platform": trainer.devices[0].platform,
         }
         authors = AUTHORS.get((self.game, population))
         if authors and row["platform"] == "cpu":
@@ -86,32 +86,32 @@ class Benchmark:
         return row
 
 
-def started(name: str, population: str, method: str, matches: int) -> LocalEngine:
-    game = games.make(name, population)
-    # The replay has its full size, but need not be full.
-    hyper = learners.Hyperparameters(warm_up=2_500)
-    engine = LocalEngine(learners.make(method, game, hyper), matches)
-    engine.start(jax.random.key(0))
-    jax.block_until_ready(engine.blocks)
-    return engine
+def started(name: str, population: str, network: Network, matches: int) -> MatchTrainer:
+    # The buffer has its full size, but need not be full.
+    config = MADDPGConfig(network, learning_starts=2_500)
+    learner = learners.make("maddpg", games.make(name, population), config)
+    trainer = MatchTrainer(learner, matches)
+    trainer.start(jax.random.key(0))
+    jax.block_until_ready(trainer.blocks)
+    return trainer
 
 
-def timed(engine: LocalEngine, updates: int) -> float:
+def timed(trainer: MatchTrainer, updates: int) -> float:
     begin = time.perf_counter()
-    engine.advance(updates)
+    trainer.advance(updates)
     return time.perf_counter() - begin
 
 
-def in_sentence(row: dict[str, object]) -> str:
+def describe_row(row: dict[str, object]) -> str:
     ratio = row.get("times_faster_than_authors")
     return (
-        f"{row['game']} {row['population']}, {row['method']}, {row['matches']} match(es): "
-        f"{row['ms_per_update']} ms per update, replay and networks "
-        f"{in_words(int(str(row['bytes_per_device'])))} per device, compiled in "
+        f"{row['game']} {row['population']}, {row['network']}, {row['matches']} match(es): "
+        f"{row['ms_per_update']} ms per update, training states take "
+        f"{format_bytes(int(str(row['bytes_per_device'])))} per device, compiled in "
         f"{row['compile_seconds']} s" + (f", {ratio} times the authors' speed" if ratio else "")
     )
 
 
 if __name__ == "__main__":
     use_all_cores()
-    tyro.cli(Benchmark).run()
+    options.run(Benchmark)

@@ -14,19 +14,20 @@ os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
 # Most tests run a program once or twice: compiling it fast matters more than running it fast.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
+import pytest  # noqa: E402
 from jaxtyping import install_import_hook  # noqa: E402
 
 install_import_hook("epcx", "beartype.beartype")
 
-# Files that take longest, which start first: so no worker waits for another at the end.
+# Files that take longest start first: so no worker waits for another at the end.
 LONGEST = (
-    "engines/test_cluster.py",
+    "execution/test_ray.py",
     "test_survival.py",
     "test_trainer.py",
-    "engines/test_local.py",
+    "execution/test_match_trainer.py",
     "learners/test_maddpg.py",
-    "agents/test_kernels.py",
-    "test_trained.py",
+    "networks/test_gpu_kernels.py",
+    "test_teams.py",
     "reports/test_report.py",
     "test_reproduce.py",
 )
@@ -36,3 +37,20 @@ def pytest_collection_modifyitems(items):
     here = Path(__file__).parent
     rank = {here / name: number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: rank.get(item.path, len(rank)))
+
+
+@pytest.fixture
+def error_of(capsys):
+    """Runs a command line that must end with exit code 2, and returns its message."""
+    from epcx.cli import main
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as stopped:
+            main([str(argument) for argument in arguments])
+        assert stopped.value.code == 2
+        message = capsys.readouterr().err.strip()
+        assert message.startswith("epcx: ")
+        assert "\n" not in message
+        return message
+
+    return run

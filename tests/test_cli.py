@@ -11,22 +11,30 @@ import epcx
 from epcx import games
 from epcx.cli import main
 from epcx.reports import replay
+from tests.processes import run_epcx
+
+OTHER_LEARNER = "tests.execution.toy:RandomSearch"
 
 
-def fails(capsys, *arguments):
-    """The sentence that a wrong command line is answered with."""
-    with pytest.raises(SystemExit) as stopped:
-        main(list(arguments))
-    assert stopped.value.code == 2
-    message = capsys.readouterr().err.strip()
-    assert "Traceback" not in message
-    return message
+def test_package_shows_its_public_names_and_exports_each():
+    assert dir(epcx) == sorted(epcx.__all__)
+    assert {"train", "resume", "load", "evaluate", "crossplay", "report"} < set(dir(epcx))
+    for name in dir(epcx):
+        assert getattr(epcx, name) is not None, name
+    with pytest.raises(AttributeError, match="module 'epcx' has no attribute 'trian'"):
+        _ = epcx.trian
+
+
+def test_package_is_imported_without_jax():
+    code = "import sys, epcx; dir(epcx); print('jax' in sys.modules)"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout == "False\n"
 
 
 def test_games_lists_every_game_role_and_stage(capsys):
     main(["games"])
     shown = capsys.readouterr().out
-    for game in games.GAMES.values():
+    for game in map(games.find, games.names()):
         assert game.name in shown
         assert all(role.name in shown for role in game.roles)
         assert all(stage in shown for stage in game.stages)
@@ -35,8 +43,11 @@ def test_games_lists_every_game_role_and_stage(capsys):
 def test_games_as_json(capsys):
     main(["games", "--json"])
     listed = json.loads(capsys.readouterr().out)
-    assert [game["name"] for game in listed] == list(games.GAMES)
+    names = [game["name"] for game in listed]
+    assert names == games.names()
+    assert names[:4] == ["grassland", "adversarial-battle", "food-collection", "predator-prey"]
     assert listed[0]["roles"] == ["sheep", "wolf"]
+    assert listed[0]["actions"] == [5, 5]
 
 
 @pytest.mark.parametrize("suffix", [".html", ".gif", ".png", ".json"])
@@ -47,7 +58,7 @@ def test_replay_writes_each_format(tmp_path, capsys, suffix):
     assert f"wrote {out}" in capsys.readouterr().out
 
 
-def test_a_saved_replay_can_be_shown_again(tmp_path):
+def test_replay_reads_a_recorded_replay(tmp_path):
     saved, page = tmp_path / "a.json", tmp_path / "a.html"
     main(["replay", "food-collection", "--population", "3", "--seed", "5", "--out", str(saved)])
     main(["replay", str(saved), "--title", "Third time <lucky>", "--out", str(page)])
@@ -55,7 +66,7 @@ def test_a_saved_replay_can_be_shown_again(tmp_path):
     assert "Third time &lt;lucky&gt;" in page.read_text()
 
 
-def test_the_seed_fixes_the_episode(tmp_path):
+def test_replay_seed_fixes_the_episode(tmp_path):
     paths = [tmp_path / f"{i}.json" for i in range(3)]
     for path, seed in zip(paths, ("1", "1", "2"), strict=True):
         main(["replay", "predator-prey", "--players", "random", "--seed", seed, "--out", str(path)])
@@ -65,7 +76,7 @@ def test_the_seed_fixes_the_episode(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "sentence"),
     [
         (["replay", "chess"], "epcx: unknown game 'chess': the games are grassland, "),
         (["replay", "grassland", "--population", "0-2"], "epcx: population '0-2' is malformed"),
@@ -80,77 +91,134 @@ def test_the_seed_fixes_the_episode(tmp_path):
         (["replay", "grassland", "--out", "x" * 300 + ".html"], "file name too long"),
         (["replay", "grassland", "--title", "\x1b[2J"], "title contains control characters"),
         (["replay", "missing.json"], "cannot read the replay missing.json: no such file"),
+        (["fly"], "epcx: unknown command 'fly' (epcx --help tells more)"),
+        (["trian", "grassland"], "epcx: unknown command 'trian': did you mean train?"),
+        (["--verison"], "epcx: unknown option --verison: did you mean --version?"),
+        (["replay"], "epcx: epcx replay needs GAME|RUN|FILE (epcx replay --help tells more)"),
+        (
+            ["replay", "grassland", "--players", "gods"],
+            "epcx: option --players takes scripted or random, not 'gods'",
+        ),
+        (["games", "x"], "epcx: unexpected argument 'x' (epcx games --help tells more)"),
+        (
+            ["train", "grassland", "--batchsize", "3"],
+            "epcx: unknown option --batchsize: did you mean --batch-size? "
+            "(epcx train --help tells more)",
+        ),
+        (["train", "grassland", "--episodes", "1e3"], "--episodes takes a whole number, not '1e3'"),
+        (["train", "--preset", "smoke"], "epcx: epcx train needs GAME"),
     ],
 )
-def test_bad_input_is_one_sentence(capsys, tmp_path, monkeypatch, arguments, says):
+def test_bad_input_is_refused_in_one_sentence(error_of, tmp_path, monkeypatch, arguments, sentence):
     monkeypatch.chdir(tmp_path)
-    message = fails(capsys, *arguments)
-    assert says in message
-    assert "\n" not in message
+    assert sentence in error_of(*arguments)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_unreadable_replay_file(capsys, tmp_path):
+def test_damaged_replay_file_is_refused(error_of, tmp_path):
     broken = tmp_path / "broken.json"
     broken.write_text("{")
-    assert "is not valid JSON" in fails(capsys, "replay", str(broken))
-    message = fails(capsys, "replay", str(broken), "--population", "3-2")
-    assert "--population 3-2 does not go with" in message
+    assert "is not valid JSON" in error_of("replay", broken)
 
 
 @pytest.mark.parametrize(
-    "arguments", [["fly"], ["replay"], ["replay", "grassland", "--players", "gods"], ["games", "x"]]
+    "option", [("--seed", "3"), ("--players", "random"), ("--population", "3-2")]
 )
-def test_unknown_words_end_with_exit_code_2(capsys, arguments):
-    message = fails(capsys, *arguments)
-    assert message.startswith("epcx: ")
-    assert "\n" not in message
+def test_recorded_replay_takes_no_options_of_playing(error_of, tmp_path, option):
+    message = error_of("replay", tmp_path / "a.json", *option)
+    assert f"{option[0]} {option[1]} does not go with the recorded replay" in message
 
 
-def test_a_recorded_replay_takes_no_options_of_playing(capsys, tmp_path):
-    for option in (["--seed", "3"], ["--players", "random"], ["--population", "3-2"]):
-        message = fails(capsys, "replay", str(tmp_path / "a.json"), *option)
-        assert f"{option[0]} {option[1]} does not go with" in message
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
+def test_help_lists_all_commands(capsys, arguments):
+    main(arguments)
+    shown = capsys.readouterr().out
+    for command in ("games", "train", "resume", "evaluate", "crossplay", "report", "replay"):
+        assert f"\n  {command} " in shown
 
 
-def test_without_arguments_it_helps(capsys):
-    with pytest.raises(SystemExit) as stopped:
-        main([])
-    assert stopped.value.code == 0
-    assert "replay" in capsys.readouterr().out
+def test_train_help_shows_the_defaults_of_the_preset(capsys):
+    def help_text(*arguments):
+        main(["train", "grassland", *arguments, "--help"])
+        return " ".join(capsys.readouterr().out.split())
+
+    quick = help_text("--preset", "quick")
+    assert "one for each stage of a curriculum. (default: 2-1 4-2 8-4)" in quick
+    assert "or of all. (default: 3600)" in quick
+    assert "Transitions per update. (default: 128)" in quick
+    scratch = help_text("--preset", "quick", "--method", "maddpg")
+    assert "or of all. (default: 3600)" in scratch
+    assert "the mean action of the others). (default: mlp)" in scratch
+    assert "Transitions per update. (default: 1024)" in help_text()
 
 
-def test_a_narrow_terminal_still_shows_everything(capsys, monkeypatch):
+def test_train_help_shows_the_options_of_the_learner(capsys):
+    main(["train", "grassland", "--learner", OTHER_LEARNER, "--help"])
+    shown = capsys.readouterr().out
+    assert "--step FLOAT" in shown
+    assert "--batch-size" not in shown
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ("--learner nope", "unknown learner 'nope': the learners are maddpg, or module:Name for"),
+        ("--learner nope:Learner", "there is no module 'nope'"),
+        (
+            f"--method att-maddpg --learner {OTHER_LEARNER}",
+            f"learner {OTHER_LEARNER} does not go with method att-maddpg, which has maddpg: use",
+        ),
+        (
+            "--method att-maddpg --network mlp",
+            "network mlp does not go with method att-maddpg, which has attention",
+        ),
+        (
+            "--network mlp",
+            "method epc grows the population, but the networks of mlp are made for one population",
+        ),
+        ("--network rnn", "option --network takes attention, mlp or mean-field, not 'rnn'"),
+        (f"--learner {OTHER_LEARNER} --batch-size 3", "unknown option --batch-size"),
+    ],
+)
+def test_learners_and_networks_that_do_not_go_with_the_method_are_refused(
+    error_of, tmp_path, options, sentence
+):
+    out = tmp_path / "run"
+    assert sentence in error_of("train", "food-collection", *options.split(), "--out", out)
+    assert not out.exists()
+
+
+def test_games_fit_a_narrow_terminal(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
     main(["games"])
     shown = capsys.readouterr().out
     assert "adversarial-battle" in shown
     assert "24-16" in shown
+    assert max(map(len, shown.splitlines())) <= 40
 
 
-def run_module(*arguments, stdout=subprocess.PIPE, **environment):
-    return subprocess.run(
-        [sys.executable, "-m", "epcx", *arguments],
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | environment,
-    )
-
-
-def test_output_that_cannot_be_written_is_said_in_one_sentence():
+def test_full_disk_is_reported_in_one_sentence():
     with open("/dev/full", "w") as full:
-        result = run_module("games", stdout=full)
+        result = run_epcx("games", stdout=full)
     assert result.returncode == 1
     assert result.stderr == "epcx: cannot write the output: no space left on device\n"
 
 
-def test_a_terminal_without_unicode():
-    result = run_module("games", PYTHONIOENCODING="ascii")
+def test_reader_that_has_gone_is_no_error():
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w") as pipe:
+        result = run_epcx("games", "--json", stdout=pipe)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_terminal_without_unicode_gets_question_marks():
+    result = run_epcx("games", PYTHONIOENCODING="ascii")
     assert result.returncode == 0
     assert "grassland" in result.stdout
+    assert "? sheep" in result.stdout
 
 
-def test_as_a_module():
-    result = run_module("--version")
+def test_version_as_a_module():
+    result = run_epcx("--version")
     assert result.stdout.strip() == f"epcx {epcx.__version__}"

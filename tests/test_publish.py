@@ -5,18 +5,17 @@ import json
 import pytest
 from safetensors import safe_open
 
-from epcx import trained
+import epcx
 from epcx.cli import main
 from epcx.publish import publish, thinned
-from epcx.runs.run import Run
-from tests.made import made_run
-from tests.test_cli import fails
+from epcx.runs.run import RunFolder
+from tests.factories import make_run
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "run"
-    return made_run(folder, "food-collection", "epc", ["1", "2"], matches=3, snapshots=2)
+    return make_run(folder, "food-collection", "epc", ["1", "2"], matches=3, snapshots=2)
 
 
 @pytest.fixture(scope="module")
@@ -24,12 +23,12 @@ def copy(run, tmp_path_factory):
     return publish(run, tmp_path_factory.mktemp("runs") / "copy", sets=1, lines=5)
 
 
-def test_it_plays_as_the_run_does(run, copy):
-    ours, theirs = (trained.load(r.path, "4").play(20) for r in (run, copy))
+def test_published_agents_play_as_those_of_the_run(run, copy):
+    ours, theirs = (epcx.load(folder.path, "4").play(20) for folder in (run, copy))
     assert ours == theirs
 
 
-def test_it_has_the_policies_of_the_best_sets_only(run, copy):
+def test_published_run_has_the_policies_of_the_best_sets_only(run, copy):
     assert copy.stages() == run.stages()
     assert [copy.ranks(stage) for stage in copy.stages()] == [1, 1]
     with safe_open(copy.weights("2", 0, "collector"), "np") as file:
@@ -41,9 +40,10 @@ def test_it_has_the_policies_of_the_best_sets_only(run, copy):
     assert copy.config == run.config
     assert copy.result == run.result
     assert copy.lineage() == run.lineage()
+    assert len(copy.metrics()) == len(run.metrics()) // 2  # 5 lines of 10
 
 
-def test_lines_of_the_log_are_means_of_lines():
+def test_thinned_log_has_means_of_neighbouring_lines():
     rows = [
         {"stage": s, "match": m, "episodes": 10 * i, "reward/x": float(i), "diverged": True}
         for s in range(2) for m in range(2) for i in range(1, 8)
@@ -56,30 +56,32 @@ def test_lines_of_the_log_are_means_of_lines():
     assert list(thinned(rows, 7)) == rows
 
 
-def test_the_command(capsys, run, tmp_path):
-    main(["publish", str(run.path), "--out", str(tmp_path / "copy")])
-    shown = capsys.readouterr().out
-    assert f"try: epcx evaluate {tmp_path / 'copy'}" in shown
-    assert Run.open(tmp_path / "copy").ranks("2") == run.ranks("2")
-    told = fails(capsys, "publish", str(run.path), "--out", str(tmp_path / "copy"))
-    assert "exists already" in told
-    told = fails(capsys, "publish", str(run.path), "--out", str(tmp_path / "x"), "--sets", "0")
-    assert "sets 0 is not a whole number of at least 1" in told
+def test_publish_command_copies_all_sets_into_a_new_folder(capsys, error_of, run, tmp_path):
+    copy = tmp_path / "copy"
+    main(["publish", str(run.path), "--out", str(copy)])
+    assert f"try: epcx evaluate {copy}" in capsys.readouterr().out
+    assert RunFolder.open(copy).ranks("2") == run.ranks("2")
+    assert "exists already" in error_of("publish", run.path, "--out", copy)
+    message = error_of("publish", run.path, "--out", tmp_path / "x", "--sets", "0")
+    assert "sets 0 is not a whole number of at least 1" in message
     assert not (tmp_path / "x").exists()
 
 
-def test_a_run_that_is_not_finished_is_not_published(capsys, run, tmp_path):
-    half = Run.create(tmp_path / "half", run.settings)
-    half.release()
-    told = fails(capsys, "publish", str(half.path), "--out", str(tmp_path / "copy"))
-    assert "is not finished" in told
+def test_unfinished_run_is_not_published(error_of, run, tmp_path):
+    unfinished = RunFolder.create(tmp_path / "unfinished", run.settings, {})
+    unfinished.unlock()
+    message = error_of("publish", unfinished.path, "--out", tmp_path / "copy")
+    assert "is not finished" in message
     assert not (tmp_path / "copy").exists()
 
 
-def test_the_paper_stands_beside_the_evaluation(capsys, run):
-    main(["evaluate", str(run.path), "--population", "3", "--episodes", "10", "--json"])
+def test_evaluation_shows_the_results_of_the_paper_at_its_populations(capsys, run):
+    evaluate = ["evaluate", str(run.path), "--episodes", "10", "--population"]
+    main([*evaluate, "3", "--json"])
     assert json.loads(capsys.readouterr().out)["paper"] == {"reward": 64.822, "coverage": 0.723}
-    main(["evaluate", str(run.path), "--population", "3", "--episodes", "10"])
-    assert "in the paper" in capsys.readouterr().out
-    main(["evaluate", str(run.path), "--population", "2", "--episodes", "10"])
-    assert "in the paper" not in capsys.readouterr().out
+    main([*evaluate, "3"])
+    shown = capsys.readouterr().out
+    assert "paper" in shown
+    assert "64.82" in shown
+    main([*evaluate, "2"])
+    assert "paper" not in capsys.readouterr().out

@@ -2,50 +2,59 @@
 
 import json
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 
 from epcx import presets, reproduce, trainer
 from epcx.cli import main
+from epcx.config import TrainConfig
 from epcx.errors import InputError, RunError
-from epcx.interrupts import Interrupts
-from epcx.runs.run import Run
-from epcx.training import Training
-from tests.made import made_run
-from tests.test_cli import fails
-from tests.test_trainer import Said
+from epcx.execution.local import LocalExecutor
+from epcx.runs.run import RunFolder
+from tests.factories import RecordingCallback, make_run
+
+SCRATCH = TrainConfig("food-collection", "maddpg", population=("1",))
 
 
-def test_all_methods_have_as_many_episodes(tmp_path):
-    tasks = {task.name: task.training for task in reproduce.plan(tmp_path, "grassland", "paper")}
-    assert len(tasks) == 2 + 3 * 4
-    assert tasks["epc-seed0"].sets == 2
-    assert tasks["vanilla-pc-seed0"].sets == 1
+def create(folder, config):
+    """A run that has just begun."""
+    RunFolder.create(folder, config.to_json(), {}).unlock()
+
+
+def test_plan_gives_all_methods_the_same_number_of_episodes(tmp_path):
+    plan = reproduce.plan(tmp_path, "grassland", "paper")
+    configs = {task.name: task.config for task in plan}
+    assert len(configs) == 2 + 3 * 4
+    assert configs["epc-seed0"].sets == 2
+    assert configs["vanilla-pc-seed0"].sets == 1
     stages = ("3-2", "6-4", "12-8", "24-16")
-    assert tasks["epc-seed0"].population == stages
+    assert configs["epc-seed0"].population == stages
     for method in ("att-maddpg", "mean-field", "maddpg"):
-        episodes = [tasks[f"{method}-{stage}-seed0"].episodes for stage in stages]
+        episodes = [configs[f"{method}-{stage}-seed0"].episodes for stage in stages]
         assert episodes == [100_000, 150_000, 200_000, 250_000]
 
 
-def test_stages_of_your_own_have_budgets_of_their_own(tmp_path):
-    asked = (tmp_path, "food-collection", "paper", ("epc", "maddpg"), ("4", "8"))
-    tasks = {task.name: task.training for task in reproduce.plan(*asked)}
-    assert [tasks[f"maddpg-{stage}-seed0"].episodes for stage in ("4", "8")] == [50_000, 70_000]
-    assert [tasks[f"maddpg-{stage}-seed0"].snapshots for stage in ("4", "8")] == [0, 20]
+def test_plan_with_other_stages_has_their_budgets(tmp_path):
+    methods, stages = ("epc", "maddpg"), ("4", "8")
+    plan = reproduce.plan(tmp_path, "food-collection", "paper", methods, stages)
+    scratch = [task.config for task in plan[1:]]
+    assert [task.name for task in plan] == ["epc-seed0", "maddpg-4-seed0", "maddpg-8-seed0"]
+    assert [config.episodes for config in scratch] == [50_000, 70_000]
+    assert [config.snapshots for config in scratch] == [0, 20]
 
 
-def test_seeds_share_a_run_from_scratch_and_can_be_added(tmp_path):
+def test_plan_shares_a_run_between_seeds_from_scratch_and_adds_seeds_later(tmp_path):
     methods, population = ("epc", "maddpg"), ("1", "2")
-    tasks = reproduce.plan(tmp_path, "food-collection", "smoke", methods, population, 3)
-    assert [(task.name, task.trials) for task in tasks] == [
+    plan = reproduce.plan(tmp_path, "food-collection", "smoke", methods, population, 3)
+    assert [(task.name, task.trials) for task in plan] == [
         ("epc-seed0", 1),
         ("epc-seed1", 1),
         ("epc-seed2", 1),
         ("maddpg-1-seed0", 3),
         ("maddpg-2-seed0", 3),
     ]
-    Run.create(tmp_path / "maddpg-1-seed0", tasks[3].training.config()).release()
+    create(tmp_path / "maddpg-1-seed0", plan[3].config)
     more = reproduce.plan(tmp_path, "food-collection", "smoke", methods, population, 5)
     assert [(task.name, task.trials) for task in more][5:] == [
         ("maddpg-1-seed0", 3),
@@ -54,54 +63,51 @@ def test_seeds_share_a_run_from_scratch_and_can_be_added(tmp_path):
     ]
 
 
-def test_a_run_with_other_settings_is_not_taken(tmp_path):
-    asked = ("food-collection", "smoke", ("epc",), ("1", "2"))
-    (task,) = reproduce.plan(tmp_path, *asked)
-    other = replace(task.training, episodes=41)
-    Run.create(tmp_path / task.name, other.config()).release()
+def test_plan_refuses_a_run_with_other_settings(tmp_path):
+    experiment = ("food-collection", "smoke", ("epc",), ("1", "2"))
+    (task,) = reproduce.plan(tmp_path, *experiment)
+    create(tmp_path / task.name, replace(task.config, episodes=41))
     with pytest.raises(InputError, match=r"other settings \(episodes 41, not 40\)"):
-        reproduce.plan(tmp_path, *asked)
+        reproduce.plan(tmp_path, *experiment)
 
 
-def test_what_is_finished_stays_and_what_was_interrupted_goes_on(tmp_path, monkeypatch):
+def test_train_all_keeps_finished_runs_and_resumes_interrupted_ones(tmp_path, monkeypatch):
     done, begun, new = (tmp_path / name for name in ("done", "begun", "new"))
-    made_run(done, "food-collection", "maddpg", ("1",))
-    made_run(begun, "food-collection", "maddpg", ("1",)).write("result.json", {"ended": "failed"})
+    make_run(done, "food-collection", "maddpg", ("1",))
+    make_run(begun, "food-collection", "maddpg", ("1",)).write("result.json", {"ended": "failed"})
     called = []
 
     def note(what, path):
         called.append((what, path))
-        return Run.open(done)
+        return RunFolder.open(done)
 
     monkeypatch.setattr(trainer, "resume", lambda path, *_, **__: note("resume", path))
     monkeypatch.setattr(trainer, "train", lambda _, path, *__, **___: note("train", path))
-    training = Training("food-collection", "maddpg", ("1",))
-    tasks = [reproduce.Task(name, training) for name in ("done", "begun", "new")]
-    said = Said()
-    runs, failures = reproduce.train_all(tmp_path, tasks, said, Interrupts())
+    tasks = [reproduce.Task(name, SCRATCH) for name in ("done", "begun", "new")]
+    callback = RecordingCallback()
+    runs, failures = reproduce.train_all(tmp_path, tasks, LocalExecutor(), callback)
     assert not failures
     assert called == [("resume", begun), ("train", new)]
     assert runs[0].path == done
-    assert said.lines[-1] == f"run 3 of 3: maddpg at 1, in {new}"
+    assert callback.messages[-1] == f"run 3 of 3: maddpg at 1, in {new}"
 
 
-def test_a_run_that_fails_does_not_keep_others_from_training(tmp_path, monkeypatch):
-    def train(training, path, *_, **__):
+def test_train_all_goes_on_after_a_run_that_fails(tmp_path, monkeypatch):
+    def train(config, path, *_, **__):
         if path.name == "bad":
             raise RunError("all 1 matches at 1 have diverged")
-        return made_run(path, "food-collection", "maddpg", ("1",))
+        return make_run(path, "food-collection", "maddpg", ("1",))
 
     monkeypatch.setattr(trainer, "train", train)
-    training = Training("food-collection", "maddpg", ("1",))
-    tasks = [reproduce.Task(name, training) for name in ("bad", "good")]
-    said = Said()
-    runs, failures = reproduce.train_all(tmp_path, tasks, said, Interrupts())
+    tasks = [reproduce.Task(name, SCRATCH) for name in ("bad", "good")]
+    callback = RecordingCallback()
+    runs, failures = reproduce.train_all(tmp_path, tasks, LocalExecutor(), callback)
     assert [run.path.name for run in runs] == ["good"]
     assert failures == ["bad: all 1 matches at 1 have diverged"]
-    assert "bad failed: all 1 matches at 1 have diverged" in said.lines
+    assert "bad failed: all 1 matches at 1 have diverged" in callback.messages
 
 
-def test_the_plan_can_be_seen_first(capsys, tmp_path):
+def test_dry_run_prints_the_plan_and_writes_nothing(capsys, tmp_path):
     out = tmp_path / "x"
     main(["reproduce", "food-collection", "--dry-run", "--seeds", "3", "--out", str(out)])
     shown = capsys.readouterr().out
@@ -112,29 +118,32 @@ def test_the_plan_can_be_seen_first(capsys, tmp_path):
     assert not out.exists()
 
 
-def test_bad_experiments_are_named(capsys):
-    assert "unknown game 'chess'" in fails(capsys, "reproduce", "chess")
-    assert "seeds 0 is not" in fails(capsys, "reproduce", "grassland", "--seeds", "0")
-    assert "unknown method 'ppo'" in fails(capsys, "reproduce", "grassland", "--methods", "ppo")
-    assert "episodes 0 is not" in fails(capsys, "reproduce", "grassland", "--episodes", "0")
+def test_bad_experiments_are_refused(error_of):
+    assert "unknown game 'chess'" in error_of("reproduce", "chess")
+    assert "seeds 0 is not" in error_of("reproduce", "grassland", "--seeds", "0")
+    assert "unknown method 'ppo'" in error_of("reproduce", "grassland", "--methods", "ppo")
+    assert "episodes 0 is not" in error_of("reproduce", "grassland", "--episodes", "0")
 
 
-def test_a_small_experiment_ends_in_a_report(tmp_path, capsys):
-    """The second time nothing is trained or played again."""
-    asked = ["reproduce", "food-collection", "--preset", "smoke", "--methods", "mean-field"]
-    asked += ["--population", "1", "--out", str(tmp_path / "all"), "--seeds", "2"]
-    main(asked)
+def test_reproduce_writes_a_report_and_repeats_nothing_the_second_time(
+    tmp_path, capsys, monkeypatch
+):
+    command = ["reproduce", "food-collection", "--preset", "smoke", "--methods", "mean-field"]
+    command += ["--population", "1", "--out", str(tmp_path / "all"), "--seeds", "2"]
+    main(command)
     shown = capsys.readouterr().out
     assert "mean-field on food-collection" in shown
     report = tmp_path / "all" / "report"
     page = (report / "index.html").read_text()
-    assert "Up to 2 independent trainings" in page
+    assert "Up to 2 independent training runs" in page
     results = json.loads((report / "results.json").read_text())
     assert {row["method"] for row in results} == {"mean-field", "scripted", "random"}
     games = (report / "games.jsonl").read_bytes()
-    main(asked)
+    for name in ("train", "resume"):
+        monkeypatch.setattr(trainer, name, lambda *_, **__: pytest.fail("trained again"))
+    main(command)
     assert (report / "games.jsonl").read_bytes() == games
 
 
-def test_presets_know_their_evaluation():
-    assert set(presets.Preset.__args__) == set(reproduce.EPISODES) == set(reproduce.SNAPSHOTS)
+def test_every_preset_has_evaluation_episodes_and_snapshots():
+    assert set(get_args(presets.Preset)) == set(reproduce.EPISODES) == set(reproduce.SNAPSHOTS)

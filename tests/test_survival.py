@@ -1,4 +1,4 @@
-"""Curricula that are killed at any moment end as if nothing had happened."""
+"""Curricula that are killed at any moment end with the results of an uninterrupted one."""
 
 import json
 import random
@@ -11,26 +11,26 @@ import pytest
 
 from epcx import games
 from epcx.cli import main
-from epcx.runs.run import Run
+from epcx.config import TrainConfig
+from epcx.runs.run import RunFolder
 from epcx.runs.weights import load_weights
-from epcx.training import Training
-from tests.processes import command, environment, epcx, same_results
+from tests.processes import assert_same_results, command, environment, run_epcx
 
 SMALL = ["food-collection", "--preset", "smoke", "--population", "1", "2", "--seed", "3"]
 
 
 @pytest.fixture(scope="module")
-def grown(tmp_path_factory):
+def curriculum(tmp_path_factory):
     """A small curriculum of two stages, uninterrupted."""
-    run = tmp_path_factory.mktemp("runs") / "grown"
-    done = epcx("train", *SMALL, "--out", run)
+    run = tmp_path_factory.mktemp("runs") / "curriculum"
+    done = run_epcx("train", *SMALL, "--out", run)
     assert done.returncode == 0, done.stderr
     return run, done
 
 
-def test_a_curriculum_keeps_its_stages_and_its_lineage(grown):
-    path, done = grown
-    run = Run.open(path)
+def test_curriculum_keeps_the_agents_and_results_of_its_stages(curriculum):
+    path, done = curriculum
+    run = RunFolder.open(path)
     assert run.stages() == ["1", "2"]
     assert [run.ranks(stage) for stage in run.stages()] == [2, 2]
     assert [(s["matches"], s["population"]) for s in run.result["stages"]] == [(2, "1"), (3, "2")]
@@ -39,66 +39,66 @@ def test_a_curriculum_keeps_its_stages_and_its_lineage(grown):
     assert "1: promoted 2 of 2, by fitness: collector-0." in done.stderr
 
 
-def test_targets_travel_with_the_agents(grown):
+def test_saved_agents_have_target_networks(curriculum):
     """What a stage leaves has policies, critics and the targets of both, and no optimiser."""
-    run = Run.open(grown[0])
-    learner = Training.of(run).learner(games.make("food-collection", "2"))
+    run = RunFolder.open(curriculum[0])
+    learner = TrainConfig.of(run).make_learner(games.make("food-collection", "2"))
     like = jax.eval_shape(learner.init, jax.random.key(0))
     agents = load_weights(run.weights("2", 0, "collector"), like, {})
     policies, targets = map(jax.tree.leaves, (agents.policy, agents.target_policy))
     assert any((x != y).any() for x, y in zip(policies, targets, strict=True))
 
 
-def test_the_lineage_is_shown(capsys, grown):
-    main(["lineage", str(grown[0])])
+def test_lineage_command_shows_the_ancestors_of_the_best(capsys, curriculum):
+    run = RunFolder.open(curriculum[0])
+    main(["lineage", str(run.path)])
     shown = capsys.readouterr().out
-    best = Run.open(grown[0]).result["best"]["collector"]["name"]
-    assert shown.startswith(f"{best}  2  fitness ")
+    assert shown.startswith(f"{run.result['best']['collector']['name']}  2  fitness ")
     assert "── collector-0." in shown
-    main(["lineage", str(grown[0]), "--json"])
+    main(["lineage", str(run.path), "--json"])
     records = json.loads(capsys.readouterr().out)
     assert len(records) == 2 + 3
     assert all(parent.startswith("collector-0.") for r in records[2:] for parent in r["parents"])
 
 
-def checkpoint_number(run):
-    return max((int(p.name) for p in (run / "checkpoints").glob("[0-9]*")), default=0)
+def newest_checkpoint(run):
+    return max((int(path.name) for path in (run / "checkpoints").glob("[0-9]*")), default=0)
 
 
-def killed_and_resumed(run, start, kills, seed):
+def train_with_kills(run, start, kills, seed):
     """Starts a run, kills it after some checkpoints each time, and lets it finish at last."""
-    chance = random.Random(seed)
+    rng, killed = random.Random(seed), 0
     arguments = ["train", *start, "--out", run]
     for _ in range(kills):
-        wait_for = checkpoint_number(run) + chance.randint(1, 12)
+        wait_for = newest_checkpoint(run) + rng.randint(1, 12)
         process = subprocess.Popen(
             command(*arguments, "--checkpoint-minutes", "0"),
             env=environment(),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        while process.poll() is None and checkpoint_number(run) < wait_for:
+        while process.poll() is None and newest_checkpoint(run) < wait_for:
             time.sleep(0.01)
-        time.sleep(chance.uniform(0, 0.1))
+        time.sleep(rng.uniform(0, 0.1))
         process.send_signal(signal.SIGKILL)
-        process.wait()
+        killed += process.wait() == -signal.SIGKILL
         assert (run / "config.json").exists()
         arguments = ["resume", run]
-    done = epcx("resume", run)
+    assert killed, "it was over each time"
+    done = run_epcx("resume", run)
     assert done.returncode == 0, done.stderr
-    return done
 
 
-def test_a_run_that_was_killed_ends_with_the_same_bits(grown, tmp_path):
-    killed_and_resumed(tmp_path / "killed", SMALL, kills=2, seed=0)
-    same_results(tmp_path / "killed", grown[0])
+def test_resume_after_kills_gives_identical_results(curriculum, tmp_path):
+    train_with_kills(tmp_path / "killed", SMALL, kills=2, seed=0)
+    assert_same_results(tmp_path / "killed", curriculum[0])
 
 
 @pytest.mark.slow
-def test_a_whole_curriculum_survives_many_deaths(tmp_path):
+def test_resume_after_many_kills_gives_identical_results(tmp_path):
     start = ["grassland", "--preset", "smoke"]
-    whole = tmp_path / "whole"
-    assert epcx("train", *start, "--out", whole).returncode == 0
+    uninterrupted = tmp_path / "uninterrupted"
+    assert run_epcx("train", *start, "--out", uninterrupted).returncode == 0
     for seed in range(3):
-        killed_and_resumed(tmp_path / str(seed), start, kills=6, seed=seed)
-        same_results(tmp_path / str(seed), whole)
+        train_with_kills(tmp_path / str(seed), start, kills=6, seed=seed)
+        assert_same_results(tmp_path / str(seed), uninterrupted)

@@ -1,4 +1,4 @@
-"""Training as a user meets it: it learns, it reports, it can be stopped, it goes on."""
+"""Training: it learns, logs, reports, can be interrupted, and goes on where it was."""
 
 import json
 import os
@@ -12,85 +12,93 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from epcx import games, log, trained, trainer
-from epcx.engines.arena import Arena
-from epcx.engines.host import Host
-from epcx.engines.local import LocalEngine
+from epcx import games, teams, trainer
+from epcx.config import TrainConfig
 from epcx.errors import InputError, RunError
+from epcx.execution.arena import Arena
+from epcx.execution.local import LocalExecutor
+from epcx.execution.match_trainer import MatchTrainer
 from epcx.interrupts import Interrupts
-from epcx.learners import Hyperparameters
-from epcx.runs.run import Run
-from epcx.training import Training
-from tests.processes import epcx, same_results
-from tests.test_cli import fails
+from epcx.learners import MADDPGConfig
+from epcx.metrics_log import evenly_spaced
+from epcx.runs.run import RunFolder
+from tests.factories import RecordingCallback
+from tests.processes import assert_same_results, run_epcx
 
-TINY = Hyperparameters(batch=32, warm_up=100, worlds=4, replay=400)
-ONE = Training("food-collection", "mean-field", ("1",), 200, hyper=TINY)
-
-
-class Said:
-    """Remembers what it is told, and may do something at every report."""
-
-    def __init__(self, then=lambda: None):
-        self.lines, self.stages, self.then = [], [], then
-
-    def begin(self, stage, total):
-        self.stages.append(stage)
-
-    def show(self, episodes, rewards):
-        self.then()
-
-    def say(self, line):
-        self.lines.append(line)
+TINY = MADDPGConfig(
+    network="mean-field", batch_size=32, learning_starts=100, num_envs=4, buffer_size=400
+)
+CONFIG = TrainConfig(
+    "food-collection", "mean-field", population=("1",), episodes=200, learner_config=TINY
+)
 
 
-def compiling_ahead():
+def train(folder, callback=None, **options):
+    return trainer.train(CONFIG, folder, LocalExecutor(), callback, **options)
+
+
+def resume(folder, callback=None):
+    return trainer.resume(folder, LocalExecutor(), callback)
+
+
+def interrupt():
+    signal.raise_signal(signal.SIGINT)
+
+
+def precompiling_executor():
     """This machine, as if it had GPUs."""
-    site = Host()
-    site.compiles_ahead = True
-    return site
+    executor = LocalExecutor()
+    executor.precompiles = True
+    return executor
 
 
 @pytest.fixture(scope="module")
-def collector(tmp_path_factory):
+def trained(tmp_path_factory):
     """A run of four matches in which one collector learns to stand on its food."""
     run = tmp_path_factory.mktemp("runs") / "one"
-    options = "--population 1 --matches 4 --episodes 2600 --batch 256 --warm-up 5000"
-    options += " --steps-per-update 2 --learning-rate 0.005 --target-rate 0.03 --json"
+    options = "--population 1 --matches 4 --episodes 2600 --batch-size 256 --learning-starts 5000"
+    options += " --steps-per-update 2 --learning-rate 0.005 --tau 0.03 --json"
     method = ["food-collection", "--method", "att-maddpg"]
     # Compiled better than other tests do: it runs longer than it compiles.
     flags = "--xla_backend_optimization_level=1"
-    done = epcx("train", *method, *options.split(), "--out", run, XLA_FLAGS=flags)
+    done = run_epcx("train", *method, *options.split(), "--out", run, XLA_FLAGS=flags)
     assert done.returncode == 0, done.stderr
     return run, done
 
 
-def test_it_learns(collector):
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    """What CONFIG gives without an interruption."""
+    return train(tmp_path_factory.mktemp("runs") / "run").path
+
+
+def test_trained_agents_are_better_than_random_ones(trained):
     """Random collectors stand on the food for a step or two of 25; the best one nearly always."""
-    run, _ = collector
-    shown = epcx("evaluate", run, "--episodes", "500", "--json")
-    learnt = [m["roles"]["collector"] for m in json.loads(shown.stdout)["matches"]]
+    run, _ = trained
+    shown = run_epcx("evaluate", run, "--episodes", "500", "--json")
+    learnt = [match["roles"]["collector"] for match in json.loads(shown.stdout)["matches"]]
     game = games.make("food-collection", "1")
 
-    def at_random(key, agents, worlds):
+    def act_randomly(key, agents, worlds):
         return jnp.moveaxis(jax.random.dirichlet(key, jnp.ones(5), (1, 500)), -1, 1)
 
-    (played,) = Arena(game, at_random).play([None], jax.random.key(0), 500)
-    chance = played["reward"].mean()
-    assert np.mean([match["reward"]["mean"] for match in learnt]) > 20 * max(1, chance)
+    (played,) = Arena(game, act_randomly).play([None], jax.random.key(0), 500)
+    baseline = played["reward"].mean()
+    assert np.mean([match["reward"]["mean"] for match in learnt]) > 20 * max(1, baseline)
     best = max(learnt, key=lambda match: match["reward"]["mean"])
     assert best["reward"]["mean"] > 70
     assert best["coverage"]["mean"] > 0.8
 
 
-def test_a_run_holds_everything(collector):
-    path, done = collector
+def test_finished_run_has_config_metrics_and_result(trained):
+    path, done = trained
     result = json.loads(done.stdout)
     assert result["run"] == str(path)
     assert result["ended"] == "finished"
     assert result["episodes_along_a_lineage"] == result["episodes_in_total"] // 4 == 2600
-    run = Run.open(path)
-    assert run.config["hyper"]["batch"] == 256
+    run = RunFolder.open(path)
+    assert run.config["learner_config"]["batch_size"] == 256
+    assert {"epcx", "jax", "device", "kernels"} <= run.provenance.keys()
     rows = run.metrics()
     assert rows[-1]["episodes"] == 2600
     assert [row["updates"] for row in rows] == sorted(row["updates"] for row in rows)
@@ -99,166 +107,171 @@ def test_a_run_holds_everything(collector):
     assert not (path / "checkpoints").exists()  # nothing is left to be done
 
 
-def test_progress_without_a_terminal_is_plain_lines(collector):
-    _, done = collector
+def test_progress_without_a_terminal_is_plain_lines(trained):
+    _, done = trained
     lines = done.stderr.splitlines()
-    assert "replay" in lines[0]
-    assert "bytes" in lines[0] or "MB" in lines[0]
+    assert lines[0].startswith("1: 4 matches on ")
+    assert "training states take " in lines[0]
+    assert lines[0].endswith("B per device")
     assert lines[-1].startswith("1  (1/1)  2600/2600 episodes")
     assert "/s  collector " in lines[-1]
     assert "\x1b" not in done.stderr
 
 
-def test_trained_agents_can_be_watched_and_moved(collector, tmp_path):
-    run, _ = collector
-    shown = epcx("replay", run, "--out", tmp_path / "a.html")
+def test_trained_agents_can_be_replayed_and_play_at_another_population(trained, tmp_path):
+    run, _ = trained
+    shown = run_epcx("replay", run, "--out", tmp_path / "a.html")
     assert "food-collection 1, 25 steps" in shown.stdout
-    moved = epcx("evaluate", run, "--population", "3", "--episodes", "10")
-    assert "food-collection 3" in moved.stdout
-    assert "reward" in moved.stdout
+    larger = run_epcx("evaluate", run, "--population", "3", "--episodes", "10")
+    assert "food-collection 3" in larger.stdout
+    assert "reward" in larger.stdout
 
 
-def test_options_of_a_run_are_checked(capsys, collector):
-    run = str(collector[0])
-    assert "match 4 is not a whole number from 0 to 3" in fails(
-        capsys, "evaluate", run, "--match", "4"
-    )
-    assert "does not fit food-collection" in fails(capsys, "evaluate", run, "--population", "3-2")
-    assert "stage '9' is not in" in fails(capsys, "evaluate", run, "--stage", "9")
-    assert "--players random does not go" in fails(capsys, "replay", run, "--players", "random")
+def test_bad_options_for_a_run_are_refused(error_of, trained):
+    run, _ = trained
+    message = error_of("evaluate", run, "--match", "4")
+    assert "match 4 is not a whole number from 0 to 3" in message
+    assert "does not fit food-collection" in error_of("evaluate", run, "--population", "3-2")
+    assert "stage '9' is not in" in error_of("evaluate", run, "--stage", "9")
+    assert "--players random does not go" in error_of("replay", run, "--players", "random")
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """What ONE gives without an interruption."""
-    return trainer.train(ONE, tmp_path_factory.mktemp("runs") / "whole").path
-
-
-def test_programs_that_were_compiled_ahead_train_the_same(tmp_path, monkeypatch, whole):
-    """As on a GPU."""
-    ahead = trainer.train(ONE, tmp_path / "ahead", site=compiling_ahead())
-    same_results(ahead.path, whole)
+def test_precompiled_programs_give_identical_results(tmp_path, uninterrupted):
+    run = trainer.train(CONFIG, tmp_path / "run", precompiling_executor())
+    assert_same_results(run.path, uninterrupted)
 
 
 @pytest.mark.slow
-def test_later_stages_that_were_compiled_ahead_train_the_same(tmp_path, monkeypatch):
-    grown = Training(
-        "food-collection", "epc", ("1", "2"), 60, 60, sets=2, matches=2, fitness_episodes=20,
-        hyper=TINY,
-    )  # fmt: skip
-    plain = trainer.train(grown, tmp_path / "plain")
-    made = []
-    compiled = LocalEngine.compile
-    monkeypatch.setattr(
-        LocalEngine, "compile", lambda *args, **kw: made.append(1) or compiled(*args, **kw)
+def test_precompiled_stages_give_identical_results(tmp_path, monkeypatch):
+    config = TrainConfig(
+        "food-collection",
+        population=("1", "2"),
+        episodes=60,
+        stage_episodes=60,
+        matches=2,
+        fitness_episodes=20,
+        learner_config=MADDPGConfig(
+            batch_size=32, learning_starts=100, num_envs=4, buffer_size=400
+        ),
     )
-    ahead = trainer.train(grown, tmp_path / "ahead", site=compiling_ahead())
-    same_results(ahead.path, plain.path)
-    assert len(made) == 2  # one per stage: the second is the one that was prepared
+    plain = trainer.train(config, tmp_path / "plain", LocalExecutor())
+    compiled, compile_trainer = [], MatchTrainer.compile
+
+    def counting(self, *arguments, **options):
+        compiled.append(self)
+        return compile_trainer(self, *arguments, **options)
+
+    monkeypatch.setattr(MatchTrainer, "compile", counting)
+    precompiled = trainer.train(config, tmp_path / "precompiled", precompiling_executor())
+    assert_same_results(precompiled.path, plain.path)
+    assert len(compiled) == 2  # one per stage: the second is the one that was prepared
 
 
-def test_an_interrupt_keeps_what_is_needed_to_go_on(tmp_path, whole):
-    """The first signal ends training after the chunk."""
-    said = Said(lambda: signal.raise_signal(signal.SIGINT))
-    with Interrupts() as interrupts, pytest.raises(KeyboardInterrupt):
-        trainer.train(ONE, tmp_path / "run", watcher=said, interrupts=interrupts)
-    run = Run.open(tmp_path / "run")
+def test_resume_after_interrupt_gives_identical_results(tmp_path, uninterrupted):
+    callback = RecordingCallback(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path / "run", callback)
+    run = RunFolder.open(tmp_path / "run")
     assert run.result["ended"] == "interrupted"
-    assert said.lines[-1] == f"to go on: epcx resume {run.path}"
+    assert callback.messages[-1] == f"to go on: epcx resume {run.path}"
     with pytest.raises(InputError, match="has no agents yet"):
-        trained.stage_of(run, "1")
-    trainer.resume(run.path)
+        teams.stage_of(run, "1")
+    resume(run.path)
     assert run.result["ended"] == "finished"
-    same_results(run.path, whole)
+    assert_same_results(run.path, uninterrupted)
 
 
-def test_a_damaged_checkpoint_costs_some_time_only(tmp_path, whole):
-    said = Said()
+def test_resume_takes_an_older_checkpoint_if_the_newest_is_damaged(tmp_path, uninterrupted):
     chunks = iter([False, False, False, True])
-    said.then = lambda: next(chunks) and signal.raise_signal(signal.SIGINT)
-    with Interrupts() as interrupts, pytest.raises(KeyboardInterrupt):
-        trainer.train(ONE, tmp_path / "run", False, said, interrupts, checkpoint_seconds=0.0)
+    callback = RecordingCallback(lambda: next(chunks) and interrupt())
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path / "run", callback, checkpoint_seconds=0.0)
     newest = sorted((tmp_path / "run" / "checkpoints").iterdir())[-1] / "match-0.safetensors"
     newest.write_bytes(newest.read_bytes()[:-100])
-    again = Said()
-    trainer.resume(tmp_path / "run", again)
-    assert "match-0 has another checksum" in again.lines[0]
-    same_results(tmp_path / "run", whole)
+    resumed = RecordingCallback()
+    resume(tmp_path / "run", resumed)
+    assert "match-0 has another checksum" in resumed.messages[0]
+    assert_same_results(tmp_path / "run", uninterrupted)
 
 
-def test_a_finished_run_is_left_as_it_is(whole):
-    before = {path: path.stat().st_mtime_ns for path in whole.rglob("*.*")}
-    assert trainer.resume(whole).result["ended"] == "finished"
-    assert {path: path.stat().st_mtime_ns for path in whole.rglob("*.*")} == before
+def test_resume_leaves_a_finished_run_as_it_is(uninterrupted):
+    before = {path: path.stat().st_mtime_ns for path in uninterrupted.rglob("*.*")}
+    assert resume(uninterrupted).result["ended"] == "finished"
+    assert {path: path.stat().st_mtime_ns for path in uninterrupted.rglob("*.*")} == before
 
 
-def test_two_processes_do_not_train_in_one_folder(tmp_path):
-    def second():
+def test_folder_in_use_is_refused(tmp_path):
+    refused = []
+
+    def resume_meanwhile():
         with pytest.raises(InputError, match="in use by another process"):
-            trainer.resume(tmp_path / "run")
+            resume(tmp_path / "run")
+        refused.append(True)
 
-    trainer.train(ONE, tmp_path / "run", watcher=Said(second))
+    train(tmp_path / "run", RecordingCallback(resume_meanwhile))
+    assert refused
 
 
-def test_a_checkpoint_that_cannot_be_written_stops_the_run(tmp_path, monkeypatch, whole):
-    """The sentence says what is left, and after the cause is gone, it goes on."""
+def test_resume_after_a_checkpoint_could_not_be_written(tmp_path, monkeypatch, uninterrupted):
+    def refuse(*arguments):
+        raise OSError(28, "No space left on device")
+
     with monkeypatch.context() as patched:
-
-        def refuse(*arguments):
-            raise OSError(28, "No space left on device")
-
         patched.setattr("epcx.runs.checkpoint.write_through", refuse)
         with pytest.raises(RunError, match=r"no space left on device; .*: epcx resume"):
-            trainer.train(ONE, tmp_path / "run")
-    assert Run.open(tmp_path / "run").result["ended"] == "failed"
-    trainer.resume(tmp_path / "run")
-    same_results(tmp_path / "run", whole)
+            train(tmp_path / "run")
+    run = RunFolder.open(tmp_path / "run")
+    assert run.result["ended"] == "failed"
+    assert "no space left on device" in run.result["cause"]
+    resume(run.path)
+    assert_same_results(run.path, uninterrupted)
 
 
-def test_a_second_interrupt_does_not_wait():
+def test_first_interrupt_is_noted_and_the_second_raises():
+    before = signal.getsignal(signal.SIGINT)
     with Interrupts() as interrupts:
+        interrupts.check()
         signal.raise_signal(signal.SIGTERM)
         assert interrupts.noted
         with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
+            interrupts.check()
+        with pytest.raises(KeyboardInterrupt):
+            interrupt()
+    assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_matches_that_diverge_are_reported_and_end_the_training(tmp_path, monkeypatch):
-    start = LocalEngine.start
+def test_training_fails_if_all_matches_diverge(tmp_path, monkeypatch):
+    start = MatchTrainer.start
 
-    def poisoned(engine, *arguments):
-        start(engine, *arguments)
-        reward = engine.blocks[0].replay.steps.reward
-        engine.blocks[0] = jax.tree.map(
-            lambda x: x * np.nan if x is reward else x, engine.blocks[0]
-        )
+    def start_with_nan(self, *arguments):
+        start(self, *arguments)
+        reward = self.blocks[0].buffer.steps.reward
+        self.blocks[0] = jax.tree.map(lambda x: x * np.nan if x is reward else x, self.blocks[0])
 
-    monkeypatch.setattr(LocalEngine, "start", poisoned)
-    said = Said()
+    monkeypatch.setattr(MatchTrainer, "start", start_with_nan)
+    callback = RecordingCallback()
     with pytest.raises(RunError, match="all 1 matches at 1 have diverged"):
-        trainer.train(ONE, tmp_path / "run", watcher=said)
-    run = Run.open(tmp_path / "run")
+        train(tmp_path / "run", callback)
+    run = RunFolder.open(tmp_path / "run")
     assert run.result["ended"] == "failed"
     assert "diverged" in run.result["cause"]
-    assert "match 0 stopped near episode" in said.lines[-1]
+    assert "match 0 stopped near episode" in callback.messages[-1]
     assert run.metrics()[-1]["diverged"] is True
 
 
-def test_log_lines_are_spread_over_the_training():
-    assert log.marks(3) == [1, 2, 3]
-    marks = log.marks(10_000)
-    assert len(marks) == 100
-    assert marks[0] == 100
-    assert marks[-1] == 10_000
+def test_log_lines_are_evenly_spaced():
+    assert evenly_spaced(3) == [1, 2, 3]
+    assert evenly_spaced(10_000) == list(range(100, 10_001, 100))
+    assert evenly_spaced(10, 4) == [3, 5, 8, 10]
+    assert evenly_spaced(10, 0) == []
 
 
-def test_compiled_programs_are_kept_by_default(tmp_path):
-    home = tmp_path / "cache"
-    code = "from epcx.engines.devices import CONFIG, keep_compiled_programs as keep; keep(); "
-    code += "print(CONFIG.jax_compilation_cache_dir)"
-    environment = {**os.environ, "XDG_CACHE_HOME": str(home)}
+def test_compilation_cache_is_in_the_cache_folder_of_the_user(tmp_path):
+    code = "from epcx.execution.devices import CONFIG, enable_compilation_cache as enable; "
+    code += "enable(); print(CONFIG.jax_compilation_cache_dir)"
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
     environment.pop("JAX_COMPILATION_CACHE_DIR")
     shown = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True
     )
-    assert Path(shown.stdout.strip()) == home / "epcx" / "jax"
+    assert Path(shown.stdout.strip()) == tmp_path / "epcx" / "jax"

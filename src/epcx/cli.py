@@ -5,12 +5,12 @@ import io
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from epcx import __version__
 from epcx.errors import InputError, Notice, RunError, reason
 
-AS_USUAL = warnings.formatwarning
+DEFAULT_FORMAT = warnings.formatwarning
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except RuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        stop("the device's memory is exhausted: use a smaller batch, replay or population", 1)
+        stop("the device's memory is exhausted: use a smaller batch, buffer or population", 1)
     except OSError as error:
         discard_output()
         stop(f"cannot write the output: {reason(error)}", 1)
@@ -46,49 +46,28 @@ def run(arguments: list[str]) -> None:
         print(f"epcx {__version__}")
         return
     # Imported late: JAX takes a second, in which an interrupt should be answered as at any time.
-    import tyro
+    from epcx import options
+    from epcx.commands import COMMANDS
 
-    from epcx.commands import Command, Train
+    if not arguments or arguments[0] in options.HELP:
+        about = "Grow large teams of agents by Evolutionary Population Curriculum."
+        options.print_commands(COMMANDS, about)
+        return
+    from epcx.execution.devices import use_all_cores
 
-    about = "Grow large teams of agents by Evolutionary Population Curriculum."
-    with complaints():
-        command = tyro.cli(Command, prog="epcx", description=about, args=arguments or ["--help"])
-    if isinstance(command, Train):
-        # Read again, now that it is known which preset the defaults come from.
-        default = command.with_defaults()
-        with complaints():
-            command = tyro.cli(Train, prog="epcx train", args=arguments[1:], default=default)
-    command.run()
-
-
-@contextlib.contextmanager
-def complaints() -> Iterator[None]:
-    """Turns what tyro writes about bad options into one sentence."""
-    complaint = io.StringIO()
+    use_all_cores()  # before anything starts JAX's backend
+    command = options.find_command(COMMANDS, arguments[0])
+    words = arguments[1:]
+    types = {}
+    if hasattr(command, "types"):
+        types = command.types(options.read(command, words, strict=False))
+    default = getattr(command, "default", lambda given: None)
     try:
-        with contextlib.redirect_stderr(complaint):
-            yield
-    except SystemExit as stopped:
-        if stopped.code:
-            raise InputError(sentence(complaint.getvalue())) from None
-        raise
-
-
-def sentence(box: str) -> str:
-    """The content of the box that tyro draws around an error, on one line."""
-    parts: list[list[str]] = [[]]
-    for line in box.splitlines():
-        text = line.strip("│ ")
-        if text.startswith(("╭", "╰")) or not text:
-            continue
-        if not text.strip("─"):
-            parts.append([])
-        else:
-            parts[-1].append(text)
-    sentences = [" ".join(part) for part in parts if part]
-    rest = ("For full helptext", "Argument helptext")
-    useful = [text for text in sentences if not text.startswith(rest)]
-    return "; ".join(useful or sentences) + " (epcx --help tells more)"
+        given = options.read(command, words, types)
+    except options.HelpRequested as request:
+        options.print_help(command, default(request.given), types)
+    else:
+        options.build(command, given, default(given), types).run()
 
 
 def format_warning(
@@ -101,7 +80,7 @@ def format_warning(
     """Notices as sentences, and other warnings as usual."""
     if issubclass(category, Notice):
         return f"epcx: {message}\n"
-    return AS_USUAL(message, category, filename, lineno, line)
+    return DEFAULT_FORMAT(message, category, filename, lineno, line)
 
 
 def stop(message: str, code: int) -> None:

@@ -11,11 +11,11 @@ class InputError(ValueError):
 
 
 class RunError(RuntimeError):
-    """A job that cannot go on, through nobody's fault: the message says why, and what to do."""
+    """A job that cannot continue: the message is a sentence with the cause and the remedy."""
 
 
 class Notice(UserWarning):
-    """What a user should know although everything goes on."""
+    """A warning for users, printed as a sentence."""
 
 
 def reason(error: OSError) -> str:

@@ -1,99 +1,109 @@
-"""Settings that go together: the paper's, better ones, a laptop's, and a test's."""
+"""Settings that go together: the paper's, better ones, a laptop's, and a test's.
+
+Populations, episodes and sets are here; what a learner needs is in its own `presets`.
+"""
 
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal, get_args
 
-from epcx import games
-from epcx.learners import Hyperparameters
-from epcx.training import Training, plan
+from epcx import games, learners, methods
+from epcx.config import TrainConfig
+from epcx.errors import InputError
+from epcx.games import Game, Population
 
 Preset = Literal["paper", "best", "quick", "smoke"]
 Budget = Literal["lineage", "total"]
 
-
-BETTER = Hyperparameters(learning_rate=0.003)
-LAPTOP = Hyperparameters(batch=128, replay=100_000, steps_per_update=2, warm_up=2_500)
-TINY = Hyperparameters(batch=16, replay=400, warm_up=100, worlds=4, steps_per_update=5)
-
-# What differs from game to game; a game that is not here gets the defaults of `curriculum`.
-# Appendix B does not say how long Predator-prey was trained: as Grassland, which is its kin.
+# What differs from game to game; a game that is not here gets the defaults below.
+# Appendix B does not say how long Predator-prey was trained: as Grassland, which is like it.
 SETS = {"food-collection": 3}
 EPISODES = {"grassland": (100_000, 50_000), "predator-prey": (100_000, 50_000)}
-FEWER_HUNTERS = ("2-1", "4-2", "8-4")
-QUICK_POPULATIONS = {"grassland": FEWER_HUNTERS, "predator-prey": FEWER_HUNTERS}
+QUICK_POPULATIONS = {
+    "grassland": ("2-1", "4-2", "8-4"),
+    "predator-prey": ("2-1", "4-2", "8-4"),
+    "adversarial-battle": ("2-2", "4-4", "8-8"),
+    "food-collection": ("2", "4", "8"),
+}
 
 
-def curriculum(name: str, preset: Preset) -> Training:
-    """EPC in one game."""
-    game = type(games.make(name))
-
-    def of_each(*counts: int) -> tuple[str, ...]:
-        return tuple("-".join([str(count)] * len(game.roles)) for count in counts)
-
+def schedule(game: type[Game], preset: Preset) -> dict[str, Any]:
+    """Populations, episodes and numbers of matches of EPC in one game."""
     if preset in ("paper", "best"):
-        episodes, stage_episodes = EPISODES.get(name, (50_000, 20_000))
-        return Training(
-            name,
-            population=game.stages,
-            episodes=episodes,
-            stage_episodes=stage_episodes,
-            sets=SETS.get(name, 2),
-            hyper=BETTER if preset == "best" else Hyperparameters(),
-        )
+        episodes, stage_episodes = EPISODES.get(game.name, (50_000, 20_000))
+        return {
+            "population": game.stages,
+            "episodes": episodes,
+            "stage_episodes": stage_episodes,
+            "sets": SETS.get(game.name, 2),
+        }
     if preset == "quick":
-        return Training(
-            name,
-            population=QUICK_POPULATIONS.get(name, of_each(2, 4, 8)),
-            episodes=3_600,
-            stage_episodes=500,
-            matches=3,
-            initial_matches=8,
-            hyper=LAPTOP,
-        )
-    return Training(
-        name,
-        population=of_each(1, 2, 4),
-        episodes=40,
-        stage_episodes=30,
-        matches=3,
-        fitness_episodes=20,
-        fitness_rounds=2,
-        hyper=TINY,
-    )
+        return {
+            "population": QUICK_POPULATIONS.get(game.name, game.stages),
+            "episodes": 3_600,
+            "stage_episodes": 500,
+            "matches": 3,
+            "initial_matches": 8,
+        }
+    return {
+        "population": tuple("-".join([count] * len(game.roles)) for count in ("1", "2", "4")),
+        "episodes": 40,
+        "stage_episodes": 30,
+        "matches": 3,
+        "fitness_episodes": 20,
+        "fitness_rounds": 2,
+    }
 
 
-def make(
-    game: str,
+def make_config(
+    game: str | type[Game],
     method: str = "epc",
     preset: Preset = "paper",
     population: tuple[str, ...] = (),
     budget: Budget = "lineage",
     stages: tuple[str, ...] = (),
-) -> Training:
+    learner: str | None = None,
+) -> TrainConfig:
     """The settings of a preset, for one game and method.
 
     Methods without a curriculum train at one population, and get as many episodes as EPC has
     accumulated there: along one lineage, or in all its matches together. `stages` are those of
     EPC, by default the preset's.
     """
-    evolving = curriculum(game, preset)
+    if preset not in get_args(Preset):
+        raise InputError(f"unknown preset {preset!r}: there are {', '.join(get_args(Preset))}")
+    cls = games.find(game)
+    kind = methods.find(method)
+    algorithm = learners.find(learner or kind.learner or methods.DEFAULT_LEARNER)
+    defaults = algorithm.presets.get(preset, algorithm.Config())
+    evolving = TrainConfig(
+        games.make(cls).reference,
+        learner=learners.full_name(algorithm),
+        learner_config=defaults,
+        **schedule(cls, preset),
+    )
     evolving = replace(evolving, population=stages or evolving.population)
-    if method == "epc":
-        return replace(evolving, population=population or evolving.population)
-    wanted = replace(evolving, method=method, sets=1, initial_matches=None)
-    if wanted.grows:
+    if kind.evolves:
+        return replace(evolving, method=method, population=population or evolving.population)
+    methods.check_learner(method, evolving.learner)
+    wanted = replace(
+        evolving,
+        method=method,
+        sets=1,
+        initial_matches=None,
+        learner_config=replace(defaults, **kind.options),
+    )
+    if kind.grows:
         return replace(wanted, population=population or evolving.population)
     only = population or evolving.population[:1]
-    episodes = accumulated(evolving, only, budget)
+    episodes = accumulated(evolving, only[0], budget)
     return replace(wanted, population=only, episodes=episodes, matches=None)
 
 
-def accumulated(evolving: Training, population: tuple[str, ...], budget: Budget) -> int:
-    """Episodes that EPC has taken at the end of the first stage with so many agents, or more."""
-    size = games.Population.parse(population[0]).total
-    rows = plan(evolving)
-    smaller = sum(games.Population.parse(row.population).total < size for row in rows)
+def accumulated(evolving: TrainConfig, population: str, budget: Budget) -> int:
+    """Episodes of EPC up to the first stage with at least as many agents as `population`."""
+    size = Population.parse(population).total
+    smaller = sum(game.population.total < size for game in evolving.games)
+    counts = evolving.stage_matches if budget == "total" else [1] * len(evolving.games)
     return sum(
-        evolving.episodes_at(number) * (row.matches if budget == "total" else 1)
-        for number, row in enumerate(rows[: smaller + 1])
+        evolving.episodes_at(stage) * matches for stage, matches in enumerate(counts[: smaller + 1])
     )

@@ -9,40 +9,39 @@ import jax
 
 from epcx import games
 from epcx.errors import whole_number
-from epcx.runs.run import CONFIG, LINEAGE, Run
+from epcx.evaluation.study import finished
+from epcx.runs.run import LINEAGE, RunFolder
 from epcx.runs.weights import load_weights, names_of
-from epcx.study import finished
-from epcx.trained import about
+from epcx.teams import weights_metadata
 
 
-def publish(source: Run, folder: Path, sets: int | None = None, lines: int = 25) -> Run:
+def publish(source: RunFolder, folder: Path, sets: int | None = None, lines: int = 25) -> RunFolder:
     """Without critics, snapshots and all but the best sets; with fewer lines of the log."""
     if sets is not None:
         whole_number("sets", sets, 1)
     whole_number("lines", lines, 1)
-    training = finished(source)
-    copy = Run.create(folder, source.config)
-    copy.write(CONFIG, source.config)  # made with what it was trained with
+    config = finished(source)
+    copy = RunFolder.create(folder, source.settings, source.provenance)
     for population in source.stages():
-        learner = training.learner(games.make(training.game, population))
+        learner = config.make_learner(games.make(config.game, population))
         like = jax.eval_shape(learner.init, jax.random.key(0))
         for rank in range(min(source.ranks(population), sets or source.ranks(population))):
             for role in learner.game.members:
-                path, kind = source.weights(population, rank, role), about(learner, role)
+                path, kind = source.weights(population, rank, role), weights_metadata(learner, role)
                 policies = load_weights(path, like, kind, learner.policies)
                 names = learner.policies(names_of(like))
                 pairs = zip(jax.tree.leaves(names), jax.tree.leaves(policies), strict=True)
                 copy.save_agents(population, rank, role, dict(pairs), kind)
     copy.write(LINEAGE, source.lineage())
-    copy.log(list(thinned(source.metrics(), lines)))
-    copy.finish(source.result)
-    copy.release()
+    copy.append_metrics(list(thinned(source.metrics(), lines)))
+    copy.write_result(source.result)
+    copy.unlock()
     (folder / "lock").unlink(missing_ok=True)
-    return Run.open(folder)
+    return RunFolder.open(folder)
 
 
 def thinned(rows: list[dict[str, Any]], lines: int) -> Iterator[dict[str, Any]]:
-    """So many lines for each match of each stage, or fewer; each is the mean of some."""
+    """At most `lines` lines for each match of each stage; each is a mean of consecutive ones."""
     of_a_match = sorted(rows, key=lambda row: (row.get("stage", 0), row["match"]))
     for _, group in groupby(of_a_match, key=lambda row: (row.get("stage", 0), row["match"])):
         mine = list(group)

@@ -1,91 +1,75 @@
-"""Trains what a run asks for, in chunks of seconds, and keeps what is needed to go on."""
+"""Trains a run stage by stage, in chunks of seconds, and keeps what is needed to go on."""
 
 import contextlib
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float, Key, PyTree
 
-from epcx.engines.host import Host
-from epcx.engines.work import Order, Report, Site
+from epcx.callbacks import Callback, NullCallback
+from epcx.config import TrainConfig
 from epcx.errors import InputError, RunError
 from epcx.evolution.curriculum import AgentSet, Generation, Mutants, Stage, evolve
 from epcx.evolution.lineage import Lineage
+from epcx.execution.executor import Executor
+from epcx.execution.tasks import Progress, TrainTask
 from epcx.interrupts import Interrupts
-from epcx.log import Log, marks
+from epcx.metrics_log import MetricsLog, evenly_spaced
+from epcx.networks import kernels
+from epcx.runs import provenance
 from epcx.runs.checkpoint import Arrays, Checkpoint
-from epcx.runs.run import LINEAGE, Run
+from epcx.runs.run import LINEAGE, RunFolder
 from epcx.runs.weights import named, unnamed
-from epcx.trained import about
-from epcx.training import Training, check_memory, plan
+from epcx.stage_progress import StageProgress
+from epcx.teams import initial_generation, weights_metadata
 
 CHECKPOINT_SECONDS = 180.0
-SHARE_OF_CHECKPOINTS = 0.05  # of the time, at most
-ENDED: Any = object()
-
-
-@runtime_checkable
-class Watcher(Protocol):
-    """Who wants to know how it goes."""
-
-    def begin(self, stage: str, total: int) -> None: ...
-
-    def show(self, episodes: int, rewards: dict[str, float]) -> None: ...
-
-    def say(self, line: str) -> None: ...
-
-
-class Silence:
-    """Nobody."""
-
-    def begin(self, stage: str, total: int) -> None: ...
-
-    def show(self, episodes: int, rewards: dict[str, float]) -> None: ...
-
-    def say(self, line: str) -> None: ...
+MAX_CHECKPOINT_SHARE = 0.05  # of the time
 
 
 def train(
-    training: Training,
+    config: TrainConfig,
     folder: Path,
-    tensorboard: bool = False,
-    watcher: Watcher | None = None,
-    interrupts: Interrupts | None = None,
+    executor: Executor,
+    callback: Callback | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
-    site: Site | None = None,
-) -> Run:
+    tensorboard: bool = False,
+) -> RunFolder:
     """A new run."""
-    check_memory(training, site or Host())
-    run = Run.create(folder, training.config(), tensorboard)
-    RunTrainer(run, training, watcher, interrupts, checkpoint_seconds, site).train()
+    config.check_memory(executor)
+    callback = callback or NullCallback()
+    generation = initial_generation(config, callback.on_message)
+    made_with = {**provenance.describe(), "kernels": kernels.describe()}
+    run = RunFolder.create(folder, config.to_json(), made_with, tensorboard)
+    trainer = RunTrainer(run, config, executor, callback, checkpoint_seconds)
+    trainer.generation = generation
+    trainer.train()
     return run
 
 
 def resume(
     folder: Path,
-    watcher: Watcher | None = None,
-    interrupts: Interrupts | None = None,
+    executor: Executor,
+    callback: Callback | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
-    site: Site | None = None,
-) -> Run:
-    """A run that goes on from its newest checkpoint that is whole, if it is not finished."""
-    run = Run.open(folder)
-    run.hold()
+) -> RunFolder:
+    """Resumes a run from its newest intact checkpoint, unless it is finished."""
+    run = RunFolder.open(folder)
+    run.lock()
     if run.result.get("ended") == "finished":
-        run.release()
-    else:
-        training = Training.of(run)
-        trainer = RunTrainer(run, training, watcher, interrupts, checkpoint_seconds, site)
-        checkpoint = run.checkpoints.load(trainer.watcher.say)
-        if checkpoint is None:
-            trainer.watcher.say("there is no checkpoint yet: from the beginning")
-        trainer.train(checkpoint)
+        run.unlock()
+        return run
+    trainer = RunTrainer(run, TrainConfig.of(run), executor, callback, checkpoint_seconds)
+    checkpoint = run.checkpoints.load(trainer.callback.on_message)
+    if checkpoint is None:
+        trainer.callback.on_message("there is no checkpoint yet: from the beginning")
+        trainer.generation = initial_generation(trainer.config, trainer.callback.on_message)
+    trainer.train(checkpoint)
     return run
 
 
@@ -93,66 +77,65 @@ class RunTrainer:
     """One run in training. It is the `Trainer` that evolution asks for.
 
     A checkpoint holds the sets that a stage begins with and, within it, the state of all matches,
-    or what they have become.
+    or their agents once they are trained.
     """
 
     def __init__(
         self,
-        run: Run,
-        training: Training,
-        watcher: Watcher | None = None,
-        interrupts: Interrupts | None = None,
+        run: RunFolder,
+        config: TrainConfig,
+        executor: Executor,
+        callback: Callback | None = None,
         checkpoint_seconds: float = CHECKPOINT_SECONDS,
-        site: Site | None = None,
     ):
-        """The site is this machine, if none is given."""
-        self.run, self.training = run, training
-        self.curriculum = training.curriculum()
-        self.watcher = watcher or Silence()
-        self.interrupts = interrupts or Interrupts()
+        self.run, self.config, self.executor = run, config, executor
+        self.curriculum = config.curriculum
+        self.callback = callback or NullCallback()
+        self.interrupts = Interrupts()
         self.clock = Clock()
         self.seconds = 0.0  # of training, before this process
-        self.ledger: list[dict[str, Any]] = []
+        self.stage_totals: list[dict[str, Any]] = []  # matches and episodes of stages so far
         self.generation = Generation()
         self.checkpoint_seconds = checkpoint_seconds
-        self.saved = time.monotonic()
-        self.saving = 0.0
+        self.saved_at = time.monotonic()
+        self.save_seconds = 0.0
         self.loaded: Checkpoint | None = None
-        self.owns_site = site is None
-        self.site: Site = site or Host()
 
     def train(self, checkpoint: Checkpoint | None = None) -> None:
         """From the beginning, or from a checkpoint."""
         self.loaded = checkpoint
-        self.run.cut_metrics(checkpoint.about["metrics"] if checkpoint else 0)
+        self.run.truncate_metrics(checkpoint.about["metrics"] if checkpoint else 0)
         if checkpoint:
-            self.seconds, self.ledger = checkpoint.about["seconds"], checkpoint.about["ledger"]
+            self.seconds = checkpoint.about["seconds"]
+            self.stage_totals = checkpoint.about["stages"]
             self.generation = self._generation(checkpoint)
         ended, cause = "failed", None
         try:
-            evolve(self.curriculum, self, self.generation, self._keep)
+            with self.interrupts:
+                if self.generation.sets and checkpoint is None:
+                    self._save("stage", {}, [])  # what it starts from may be gone later
+                evolve(self.curriculum, self, self.generation, self._keep)
             ended = "finished"
         except KeyboardInterrupt:
             ended = "interrupted"
-            self.watcher.say(f"to go on: epcx resume {self.run.path}")
+            self.callback.on_message(f"to go on: epcx resume {self.run.path}")
             raise
         except (RunError, InputError) as error:
             cause = str(error)
             raise
         finally:
-            if self.owns_site:
-                self.site.close()
             self._finish(ended, cause)
         self.run.checkpoints.clear()
 
     def _finish(self, ended: str, cause: str | None) -> None:
+        stages = self.stage_totals
         result = {
             "ended": ended,
             "cause": cause,
             "seconds": round(self.seconds + self.clock.total, 3),
-            "episodes_along_a_lineage": sum(row["episodes"] for row in self.ledger),
-            "episodes_in_total": sum(row["episodes"] * row["matches"] for row in self.ledger),
-            "stages": self.ledger,
+            "episodes_along_a_lineage": sum(row["episodes"] for row in stages),
+            "episodes_in_total": sum(row["episodes"] * row["matches"] for row in stages),
+            "stages": stages,
         }
         if ended == "finished":
             result["best"] = {
@@ -160,173 +143,172 @@ class RunTrainer:
                 for role, sets in self.generation.sets.items()
             }
         try:
-            self.run.finish(result)
+            self.run.write_result(result)
         except RunError:
             if ended == "finished":
                 raise
         finally:
-            self.run.release()
+            self.run.unlock()
 
     # What evolution asks for
 
-    def fine_tune(self, stage: Stage, matches: list[Any] | None, key: Array) -> Mutants:
+    def fine_tune(self, stage: Stage, matches: list[PyTree] | None, key: Key[Array, ""]) -> Mutants:
         """Trains all matches of a stage; interrupts are met between two reports."""
         loaded, self.loaded = self.loaded, None
-        learner = self.training.learner(stage.game)
+        learner = self.config.make_learner(stage.game)
         like = jax.eval_shape(learner.init, jax.random.key(0))
         if loaded and loaded.about["phase"] == "trained":
             stopped = np.array(loaded.about["stopped"])
             return Mutants(unnamed(loaded.arrays["agents"], like), stopped)
         number = len(matches) if matches else stage.matches
         assert number is not None
-        total = learner.updates(stage.episodes)
-        lines, pictures = marks(total), marks(total, self._snapshots(stage))
-        tuned = FineTuning(
-            Log(self.run, stage, number, sum(row["episodes"] for row in self.ledger)),
-            np.zeros(number, int),
-            np.zeros(number, bool),
-            [None] * number,
-        )
+        updates = learner.updates(stage.episodes)
+        before = sum(row["episodes"] for row in self.stage_totals)
+        progress = StageProgress.fresh(MetricsLog(self.run, stage, number, before), number)
         halfway = loaded if loaded and loaded.about["phase"] == "training" else None
-        orders = []
-        for numbers in self.site.slices(number):
-            done, state = tuned.restore(numbers, halfway, like) if halfway else (0, None)
-            if any(tuned.agents[match] is None for match in numbers):
-                chosen = [matches[match] for match in numbers] if matches else None
-                orders.append(
-                    Order(
-                        name=self._name(stage, numbers),
+        tasks = []
+        for ids in self.executor.slices(number):
+            done, state = progress.restore(ids, halfway, like) if halfway else (0, None)
+            if any(progress.agents[match] is None for match in ids):
+                chosen = [matches[match] for match in ids] if matches else None
+                tasks.append(
+                    TrainTask(
+                        name=self._task_name(stage, ids),
                         learner=learner,
-                        numbers=numbers,
+                        matches=ids,
                         key=np.asarray(jax.random.key_data(key)),
                         agents=chosen and jax.tree.map(lambda *x: np.stack(x), *chosen),
-                        updates=total,
-                        lines=tuple(lines),
-                        pictures=tuple(pictures),
+                        updates=updates,
+                        log_at=tuple(evenly_spaced(updates)),
+                        snapshot_at=tuple(evenly_spaced(updates, self._snapshots(stage))),
                         done=done,
                         state=state,
                     )
                 )
         if halfway:
             halfway.arrays.clear()
-        self.watcher.begin(
-            f"{stage}  ({stage.number + 1}/{len(self.curriculum.stages)})", learner.episodes(total)
+        label = f"{stage}  ({stage.number + 1}/{len(self.curriculum.stages)})"
+        self.callback.on_stage(label, learner.episodes(updates))
+        if tasks:
+            self._run_tasks(stage, tasks, progress)
+        episodes = learner.episodes(int(progress.done.max()))
+        self.stage_totals.append(
+            {"population": str(stage), "matches": number, "episodes": episodes}
         )
-        if orders:
-            self._carry_out(stage, orders, tuned)
-        updates = int(tuned.done.max())
-        self.ledger.append(
-            {"population": str(stage), "matches": number, "episodes": learner.episodes(updates)}
-        )
-        agents = jax.tree.map(lambda *x: np.stack(x), *tuned.agents)
-        self._save("trained", {"stopped": tuned.stopped.tolist()}, [("agents", named(agents))])
-        return Mutants(agents, tuned.stopped)
+        agents = jax.tree.map(lambda *x: np.stack(x), *progress.agents)
+        stopped = progress.stopped
+        self._save("trained", {"stopped": stopped.tolist()}, [("agents", named(agents))])
+        return Mutants(agents, stopped)
 
-    def _carry_out(self, stage: Stage, orders: list[Order], tuned: "FineTuning") -> None:
-        """Has orders carried out; in between, interrupts are met and checkpoints made."""
-        told = False
-        with contextlib.closing(self.site.train(orders, self.watcher.say)) as reports:
+    def _run_tasks(self, stage: Stage, tasks: list[TrainTask], progress: StageProgress) -> None:
+        """Has tasks executed; in between, interrupts are met and checkpoints written."""
+        announced, ended = False, object()
+        running = self.executor.train(tasks, self.callback.on_message)
+        with contextlib.closing(running) as reports:
             while True:
                 with self.clock.counting():
-                    news = next(reports, ENDED)
-                if news is ENDED:
+                    report: Any = next(reports, ended)
+                if report is ended:
                     return
-                if not told:
-                    told = True
-                    self.watcher.say(f"{stage}: {self.site.in_words()}")
-                    self._look_ahead(stage)
-                if news is not None:
-                    self._note(stage, orders[news[0]], news[1], tuned)
-                if self.interrupts.noted or (self._due() and not tuned.ended):
-                    about, files = tuned.snapshot(self.site, orders)
+                if not announced:
+                    announced = True
+                    self.callback.on_message(f"{stage}: {self.executor.describe()}")
+                    self._precompile(stage)
+                if report is not None:
+                    self._report(stage, tasks[report[0]], report[1], progress)
+                if self.interrupts.noted or (self._due() and not progress.ended):
+                    about, files = progress.snapshot(self.executor, tasks)
                     self._save("training", {"matches": about}, files)
                     self.interrupts.check()
 
-    def _note(self, stage: Stage, order: Order, report: Report, tuned: "FineTuning") -> None:
-        """Logs, keeps and shows what is reported of some matches."""
-        learner, log = self.training.learner(stage.game), tuned.log
-        numbers = list(order.numbers)
-        if report.done - report.updates != tuned.done[numbers[0]]:
-            log.clear(numbers)
-        tuned.done[numbers] = report.done
+    def _report(
+        self, stage: Stage, task: TrainTask, report: Progress, progress: StageProgress
+    ) -> None:
+        """Logs, keeps and shows the progress of a task."""
+        learner, log, matches = task.learner, progress.log, list(task.matches)
+        if report.done - report.updates != progress.done[matches[0]]:
+            log.clear(matches)
+        progress.done[matches] = report.done
         episodes = learner.episodes(report.done)
         if report.updates:
-            log.add(numbers, report.metrics, report.updates)
-        for match in np.array(numbers)[report.diverged & ~tuned.stopped[numbers]]:
-            tuned.stopped[match] = True
-            self.watcher.say(
+            log.add(matches, report.metrics, report.updates)
+        for match in np.array(matches)[report.diverged & ~progress.stopped[matches]]:
+            progress.stopped[match] = True
+            self.callback.on_message(
                 f"{stage}: match {match} stopped near episode {episodes}: its weights would no "
                 "longer be finite; it will not be promoted"
             )
-        if report.done in order.lines or report.ended:
+        if report.done in task.log_at or report.ended:
             seconds = self.seconds + self.clock.total
-            log.write(numbers, episodes, report.done, seconds, tuned.stopped)
-        if order.pictures and report.done in (0, *order.pictures):
-            self._keep_policies(stage, numbers, report.agents, log.before + episodes)
+            log.write(matches, episodes, report.done, seconds, progress.stopped)
+        if task.snapshot_at and report.done in (0, *task.snapshot_at):
+            self._save_snapshots(stage, task, report.agents, log.before + episodes)
         if report.ended:
-            for row, match in enumerate(numbers):
-                tuned.agents[match] = jax.tree.map(lambda x, r=row: x[r], report.agents)
+            for row, match in enumerate(matches):
+                progress.agents[match] = jax.tree.map(lambda x, r=row: x[r], report.agents)
         if report.updates:
-            shown = int(np.mean([learner.episodes(int(done)) for done in tuned.done]))
-            self.watcher.show(shown, log.rewards())
+            shown = int(np.mean([learner.episodes(int(done)) for done in progress.done]))
+            self.callback.on_progress(shown, log.rewards())
 
-    def play(self, stage: Stage, teams: Iterable[Any], games: int, key: Array) -> np.ndarray:
-        """Games of the fitness; interrupts are met between two of them."""
-        episodes = self.training.fitness_episodes
-        self.watcher.begin(f"{stage}  fitness", games * episodes)
+    def play(
+        self, stage: Stage, teams: Iterable[PyTree], pairings: int, key: Key[Array, ""]
+    ) -> Float[np.ndarray, "pairings agents"]:
+        """Pairings for the fitness; interrupts are met between two of them."""
+        episodes = self.config.fitness_episodes
+        self.callback.on_stage(f"{stage}  fitness", pairings * episodes)
 
-        def watch(done: int) -> None:
+        def on_played(done: int) -> None:
             self.interrupts.check()
-            self.watcher.show(done * episodes, {})
+            self.callback.on_progress(done * episodes, {})
 
-        learner = self.training.learner(stage.game)
+        learner = self.config.make_learner(stage.game)
         policies = map(learner.policies, teams)
-        played = self.site.play(learner, policies, key, episodes, watch)
-        self.watcher.show(games * episodes, {})
-        shaping = float(self.training.shaped_fitness)
+        played = self.executor.play(learner, policies, key, episodes, on_played)
+        self.callback.on_progress(pairings * episodes, {})
+        shaping = float(self.config.shaped_fitness)
         return np.stack([(x["reward"] + shaping * x["shaping"]).mean(-1) for x in played])
 
-    def _name(self, stage: Stage, numbers: tuple[int, ...]) -> str:
-        """Of a slice of matches, for people who watch it or search for what went wrong."""
-        some = f"es {numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else f" {numbers[0]}"
-        return f"{stage.game.name} {stage}, seed {self.training.seed}, match{some}"
+    def _task_name(self, stage: Stage, matches: tuple[int, ...]) -> str:
+        """For people who watch a task, or look for what went wrong."""
+        some = f"es {matches[0]} to {matches[-1]}" if len(matches) > 1 else f" {matches[0]}"
+        return f"{stage.game.name} {stage}, seed {self.config.seed}, match{some}"
 
-    def _look_ahead(self, stage: Stage) -> None:
+    def _precompile(self, stage: Stage) -> None:
         """What comes after the training of a stage."""
         if self.curriculum.sets is not None:
-            self.site.look_ahead(self.training.learner(stage.game), None)
+            self.executor.precompile(self.config.make_learner(stage.game), None)
         for later in self.curriculum.stages[stage.number + 1 :][:1]:
-            matches = plan(self.training)[later.number].matches
-            self.site.look_ahead(self.training.learner(later.game), matches)
+            matches = self.config.stage_matches[later.number]
+            self.executor.precompile(self.config.make_learner(later.game), matches)
 
     # What is kept
 
     def _keep(self, stage: Stage, generation: Generation) -> None:
         """At the end of a stage: agents, lineage, and a checkpoint from which the next begins."""
         self.generation = generation
-        learner = self.training.learner(stage.game)
+        learner = self.config.make_learner(stage.game)
         for role, sets in generation.sets.items():
+            metadata = weights_metadata(learner, role)
             for rank, chosen in enumerate(sets):
-                self.run.save_agents(str(stage), rank, role, chosen.agents, about(learner, role))
+                self.run.save_agents(str(stage), rank, role, chosen.agents, metadata)
         self.run.write(LINEAGE, generation.lineage.to_json())
         self._save("stage", {}, [])
         if self.curriculum.sets is not None:
             for role in generation.sets:
-                self.watcher.say(f"{stage}: {self._promoted(stage, role)}")
+                self.callback.on_message(f"{stage}: {self._promoted(stage, role)}")
 
     def _snapshots(self, stage: Stage) -> int:
-        wanted = stage.number == 1 or not self.training.grows
-        return self.training.snapshots if wanted else 0
+        wanted = stage.number == 1 or not self.config.grows
+        return self.config.snapshots if wanted else 0
 
-    def _keep_policies(self, stage: Stage, numbers: list[int], agents: Any, episodes: int) -> None:
-        """Snapshots of some matches; `episodes` counts along the lineage."""
-        learner = self.training.learner(stage.game)
-        policies = learner.policies(agents)
-        for row, match in enumerate(numbers):
+    def _save_snapshots(self, stage: Stage, task: TrainTask, agents: PyTree, episodes: int) -> None:
+        """The policies of some matches; `episodes` counts along the lineage."""
+        policies = task.learner.policies(agents)
+        for row, match in enumerate(task.matches):
             for role, members in stage.game.members.items():
                 mine = jax.tree.map(lambda x, r=row, who=members: x[r, who], policies)
-                kept = about(learner, role)
-                self.run.save_snapshot(str(stage), episodes, match, role, mine, kept)
+                metadata = weights_metadata(task.learner, role)
+                self.run.save_snapshot(str(stage), episodes, match, role, mine, metadata)
 
     def _promoted(self, stage: Stage, role: str) -> str:
         lineage = self.generation.lineage
@@ -336,8 +318,8 @@ class RunTrainer:
         return f"promoted {len(chosen)} of {len(mine)}, by fitness: {shown}"
 
     def _due(self) -> bool:
-        pause = max(self.checkpoint_seconds, self.saving / SHARE_OF_CHECKPOINTS)
-        return time.monotonic() - self.saved >= pause
+        pause = max(self.checkpoint_seconds, self.save_seconds / MAX_CHECKPOINT_SHARE)
+        return time.monotonic() - self.saved_at >= pause
 
     def _save(self, phase: str, more: dict[str, Any], files: Iterable[tuple[str, Arrays]]) -> None:
         """A checkpoint: the sets that the stages before have left, and the files given."""
@@ -350,29 +332,29 @@ class RunTrainer:
         about = {
             "phase": phase,
             "lineage": self.generation.lineage.to_json(),
-            "ledger": self.ledger,
+            "stages": self.stage_totals,
             "seconds": self.seconds + self.clock.total,
             "metrics": self.run.metrics_size(),
             **more,
         }
         self.run.checkpoints.save(about, chain(sets, files))
-        self.saved = time.monotonic()
+        self.saved_at = time.monotonic()
         if self.checkpoint_seconds:
-            self.saving = self.saved - begin
+            self.save_seconds = self.saved_at - begin
 
     def _generation(self, checkpoint: Checkpoint) -> Generation:
-        """What the stages before have left."""
+        """The generation that the stages before have left, or that the run started from."""
         lineage = Lineage.from_json(checkpoint.about["lineage"])
-        if not lineage.stages:
+        if not lineage.records:
             return Generation()
-        stage = self.curriculum.stages[lineage.stages - 1]
-        like = jax.eval_shape(self.training.learner(stage.game).init, jax.random.key(0))
+        game = self.curriculum.stages[max(lineage.stages - 1, 0)].game
+        like = jax.eval_shape(self.config.make_learner(game).init, jax.random.key(0))
         sets = {
             role: [
                 AgentSet(record, unnamed(checkpoint.arrays[f"{role}-{rank}"], like))
-                for rank, record in enumerate(lineage.promoted(stage.number, role))
+                for rank, record in enumerate(lineage.promoted(lineage.stages - 1, role))
             ]
-            for role in stage.game.members
+            for role in game.members
         }
         return Generation(sets, lineage)
 
@@ -391,63 +373,3 @@ class Clock:
             yield
         finally:
             self.total += time.perf_counter() - begin
-
-
-@dataclass
-class FineTuning:
-    """How far the matches of a stage are."""
-
-    log: Log
-    done: np.ndarray  # updates [matches]
-    stopped: np.ndarray  # [matches]
-    agents: list[Any]  # of matches that have ended; else none
-
-    @property
-    def ended(self) -> bool:
-        return all(agents is not None for agents in self.agents)
-
-    def snapshot(
-        self, site: Site, orders: list[Order]
-    ) -> tuple[list[dict[str, Any]], Iterator[tuple[str, Arrays]]]:
-        """For a checkpoint: what there is to know of every match, and arrays to go on from."""
-        states: dict[int, Iterator[Arrays]] = {}
-        about: list[dict[str, Any]] = [
-            {"updates": None, "ended": agents is not None, "stopped": bool(stopped)}
-            | self.log.snapshot(match)
-            for match, (agents, stopped) in enumerate(zip(self.agents, self.stopped, strict=True))
-        ]
-        for number, order in enumerate(orders):
-            found = None if about[order.numbers[0]]["ended"] else site.states(number)
-            if found:
-                states[number] = found[1]
-                for match in order.numbers:
-                    about[match]["updates"] = found[0]
-                    if found[0] != self.done[match]:  # a state of earlier, at a line of the log
-                        about[match] |= {"weight": 0, "sums": {}}
-
-        def files() -> Iterator[tuple[str, Arrays]]:
-            for match, agents in enumerate(self.agents):
-                if agents is not None:
-                    yield f"match-{match}", named(agents)
-            for number, arrays in states.items():
-                for match, mine in zip(orders[number].numbers, arrays, strict=True):
-                    yield f"match-{match}", mine
-
-        return about, files()
-
-    def restore(
-        self, numbers: tuple[int, ...], checkpoint: Checkpoint, like: Any
-    ) -> tuple[int, list[Arrays] | None]:
-        """From where matches that train side by side can go on: none of them, if not all can."""
-        saved = [checkpoint.about["matches"][match] for match in numbers]
-        arrays = [checkpoint.arrays.get(f"match-{match}", {}) for match in numbers]
-        updates = {match["updates"] for match in saved}
-        whole = all(match["ended"] for match in saved)
-        goes_on = not whole and len(updates) == 1 and None not in updates
-        for match, known, mine in zip(numbers, saved, arrays, strict=True):
-            self.log.restore(match, known, sums=goes_on)
-            self.stopped[match] = known["stopped"] and (whole or goes_on)
-            if whole:
-                self.agents[match] = unnamed(mine, like)
-            self.done[match] = known["logged"] if whole else known["updates"] if goes_on else 0
-        return (int(self.done[numbers[0]]), arrays) if goes_on else (0, None)

@@ -1,4 +1,4 @@
-"""The games as JaxMARL environments: driven by its own wrappers, and the rules arrive unchanged."""
+"""Games as JaxMARL environments: driven by its wrappers, and results equal to the games'."""
 
 import dataclasses
 import subprocess
@@ -12,6 +12,7 @@ import pytest
 
 from epcx.adapters.jaxmarl import JaxMARLGame
 from epcx.errors import InputError
+from tests.games.ring import Ring
 
 from jaxmarl.wrappers.baselines import CTRolloutManager, LogWrapper  # isort: skip
 
@@ -20,7 +21,7 @@ def make_key(seed):
     return jax.random.key(seed, impl="unsafe_rbg")  # compiles in half of the time
 
 
-def sample(env, key):
+def sample_actions(env, key):
     """A random action for each agent: all action spaces are the same."""
     space = env.action_space(env.agents[0])
     actions = jax.vmap(space.sample)(jax.random.split(key, len(env.agents)))
@@ -33,7 +34,7 @@ def rollout(env, key, steps):
     def step(carry, key):
         _, state = carry
         act, play = jax.random.split(key)
-        observations, state, rewards, dones, infos = env.step(play, state, sample(env, act))
+        observations, state, rewards, dones, infos = env.step(play, state, sample_actions(env, act))
         return (observations, state), (observations, state, rewards, dones, infos)
 
     return jax.lax.scan(step, env.reset(key), jax.random.split(key, steps))[1]
@@ -42,7 +43,7 @@ def rollout(env, key, steps):
 @pytest.mark.parametrize(
     ("game", "kind"), [("grassland", "discrete"), ("predator-prey", "continuous")]
 )
-def test_log_wrapper_in_a_vmapped_scan(game, kind):
+def test_log_wrapper_logs_episodes_of_a_vmapped_scan(game, kind):
     worlds, steps = 16, 60
     env = LogWrapper(JaxMARLGame(game, actions=kind))
     keys = jax.random.split(make_key(0), worlds)
@@ -64,7 +65,7 @@ def test_log_wrapper_in_a_vmapped_scan(game, kind):
     lengths = np.asarray(infos["returned_episode_lengths"])[over]
     assert lengths.max() == 25
 
-    # What the wrapper logs is what was paid.
+    # The logged returns are the sums of the rewards.
     total = np.stack([np.asarray(rewards[name]) for name in env.agents], -1)
     end = over.argmax(1)
     for w in range(worlds):
@@ -76,7 +77,7 @@ def test_log_wrapper_in_a_vmapped_scan(game, kind):
         )
 
 
-def test_rollout_manager_of_the_q_learning_baselines():
+def test_rollout_manager_of_the_q_learning_baselines_steps_a_batch():
     env = CTRolloutManager(JaxMARLGame("grassland", "3-2"), batch_size=4)
     observations, state = env.batch_reset(make_key(0))
     assert observations["__all__"].shape == (4, 5 * env.game.flat_width)
@@ -89,12 +90,12 @@ def test_rollout_manager_of_the_q_learning_baselines():
 
 
 @pytest.mark.parametrize(("kind", "shaping"), [("discrete", True), ("continuous", False)])
-def test_steps_are_those_of_the_game(kind, shaping):
+def test_step_equals_that_of_the_game(kind, shaping):
     env = JaxMARLGame("grassland", "3-2", actions=kind, shaping=shaping)
     game, key = env.game, make_key(3)
     _, state = env.reset(key)
     jax.tree.map(np.testing.assert_array_equal, state.world, jax.jit(game.reset)(key))
-    actions = sample(env, key)
+    actions = sample_actions(env, key)
     chosen = np.stack([actions[name] for name in env.agents])
     weights = np.eye(5, dtype=np.float32)[chosen] if kind == "discrete" else chosen
 
@@ -121,7 +122,7 @@ def grassland():
     return JaxMARLGame("grassland", "3-2")
 
 
-def caught(env, sheep, time=0):
+def state_with_caught(env, sheep, time=0):
     """A state in which a wolf stands on these sheep, and all others are far away."""
     _, state = env.reset(make_key(0))
     n = env.num_agents
@@ -133,9 +134,11 @@ def caught(env, sheep, time=0):
     return state.replace(world=world, step=world.time)
 
 
-def test_the_dead_are_done_and_paid_no_more(grassland):
+def test_dead_agents_are_done_and_get_no_reward(grassland):
     idle = dict.fromkeys(grassland.agents, jnp.array(0))
-    _, state, rewards, dones, _ = grassland.step(make_key(1), caught(grassland, [1]), idle)
+    _, state, rewards, dones, _ = grassland.step(
+        make_key(1), state_with_caught(grassland, [1]), idle
+    )
     assert [name for name in grassland.agents if dones[name]] == ["sheep_1"]
     assert not dones["__all__"]
     assert rewards["sheep_1"] < -4
@@ -152,9 +155,9 @@ def test_the_dead_are_done_and_paid_no_more(grassland):
     ("sheep", "time", "truncated"),
     [([0, 1, 2], 0, 0), ([0, 1, 2], 24, 0), ([], 24, 5), ([1], 24, 4), ([1], 23, None)],
 )
-def test_the_episode_ends_when_all_are_done_or_time_is_up(grassland, sheep, time, truncated):
+def test_episode_ends_when_all_are_done_or_at_the_time_limit(grassland, sheep, time, truncated):
     idle = dict.fromkeys(grassland.agents, jnp.array(0))
-    state = caught(grassland, sheep, time)
+    state = state_with_caught(grassland, sheep, time)
     _, state, _, dones, infos = grassland.step(make_key(1), state, idle)
     over = truncated is not None
     assert dones["__all__"] == over
@@ -164,7 +167,7 @@ def test_the_episode_ends_when_all_are_done_or_time_is_up(grassland, sheep, time
     assert state.world.alive.all() == over
 
 
-def test_roles_and_spaces(grassland):
+def test_agent_classes_name_and_available_actions(grassland):
     assert grassland.agent_classes == {
         "sheep": ["sheep_0", "sheep_1", "sheep_2"],
         "wolf": ["wolf_0", "wolf_1"],
@@ -177,7 +180,35 @@ def test_roles_and_spaces(grassland):
         JaxMARLGame("grassland", horizon=0)
 
 
-def test_import_prints_nothing_and_leaves_the_streams_alone():
+def test_discrete_game_has_the_actions_of_each_role():
+    env = JaxMARLGame(Ring, "2-1", shaping=False)
+    assert [env.action_space(name).n for name in env.agents] == [3, 3, 2]
+    _, state = env.reset(make_key(0))
+    masks = env.get_avail_actions(state)
+    np.testing.assert_array_equal([masks[name] for name in env.agents], env.game.action_mask)
+    with pytest.raises(InputError, match="actions of ring cannot be continuous: choose discrete"):
+        JaxMARLGame(Ring, "2-1", actions="continuous")
+
+
+def test_discrete_game_steps_until_its_horizon():
+    """Runners go forward and back, the catcher stays."""
+    env = JaxMARLGame(Ring, "2-1")
+    _, state = env.reset(make_key(0))
+    actions = dict(zip(env.agents, jnp.array([1, 2, 0]), strict=True))
+    step = jax.jit(env.step_env)
+    for time in range(env.game.horizon):
+        before = state.world["cell"]
+        observations, state, _, dones, infos = step(make_key(time), state, actions)
+        moved = (np.asarray(state.world["cell"]) - np.asarray(before)) % 8
+        np.testing.assert_array_equal(moved, [1, 7, 0])
+        assert dones["__all__"] == (time == env.game.horizon - 1)
+    flat = env.game.observe_flat(state.world)
+    np.testing.assert_array_equal([observations[name] for name in env.agents], flat)
+    assert infos["truncated"].all()
+    assert infos.keys() == {"reward", "shaping", "truncated"}
+
+
+def test_import_prints_nothing_and_keeps_the_standard_streams():
     code = (
         "import io, sys; out, err = sys.stdout, sys.stderr = io.StringIO(), io.StringIO();"
         "import epcx.adapters.jaxmarl;"

@@ -1,4 +1,4 @@
-"""The games as PettingZoo environments: its own tests, and that the rules arrive unchanged."""
+"""Games as PettingZoo environments: PettingZoo's own tests, and results equal to the games'."""
 
 import copy
 import dataclasses
@@ -7,6 +7,7 @@ import re
 import sys
 import warnings
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -17,16 +18,18 @@ from epcx import games
 from epcx.adapters import choose
 from epcx.adapters.pettingzoo import parallel_env
 from epcx.errors import InputError
+from tests.games.ring import Ring
+from tests.games.worlds import PARTICLE_GAMES
 
 KINDS = ("discrete", "continuous")
 AXES = {1: (0, 1), 2: (0, -1), 3: (1, 1), 4: (1, -1)}  # action: axis and direction
 
 
-def sample(env):
+def sample_actions(env):
     return {name: env.action_space(name).sample() for name in env.agents}
 
 
-def idle(env):
+def idle_actions(env):
     return dict.fromkeys(env.agents, 0)
 
 
@@ -36,11 +39,11 @@ def step(game, world, weights):
 
 
 @partial(jax.jit, static_argnums=0)
-def look(game, world):
+def observe(game, world):
     return game.observe_flat(world)
 
 
-def place(env, **positions):
+def place_agents(env, **positions):
     """Moves agents to places, at rest; everybody else far from each other."""
     n = len(env.possible_agents)
     position = np.stack([np.linspace(-0.9, 0.9, n), np.full(n, 0.9)], 1).astype(np.float32)
@@ -50,8 +53,8 @@ def place(env, **positions):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("game", games.GAMES)
-def test_passes_the_tests_of_pettingzoo(game, kind):
+@pytest.mark.parametrize("game", PARTICLE_GAMES)
+def test_environment_passes_the_tests_of_pettingzoo(game, kind):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         parallel_api_test(parallel_env(game, actions=kind), num_cycles=100)
@@ -59,15 +62,15 @@ def test_passes_the_tests_of_pettingzoo(game, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("game", games.GAMES)
-def test_a_seed_fixes_the_episode_and_everything_lies_in_its_space(game, kind):
+@pytest.mark.parametrize("game", PARTICLE_GAMES)
+def test_seed_determines_the_episode_and_values_lie_in_their_spaces(game, kind):
     def play(seed):
         env = parallel_env(game, actions=kind)
         trace = [env.reset(seed=seed)]
         for i, name in enumerate(env.agents):
             env.action_space(name).seed(i)
         while env.agents:
-            trace.append(env.step(sample(env)))
+            trace.append(env.step(sample_actions(env)))
             assert env.state_space.contains(env.state())
             assert all(
                 env.observation_space(name).contains(view) for name, view in trace[-1][0].items()
@@ -81,7 +84,7 @@ def test_a_seed_fixes_the_episode_and_everything_lies_in_its_space(game, kind):
     assert any((first[name] != other[0][0][name]).any() for name in first)
 
 
-def test_without_a_seed_episodes_follow_from_the_last_seed():
+def test_reset_without_seed_continues_from_the_last_seed():
     env, twin, other = (parallel_env("grassland") for _ in range(3))
 
     def start(env, seed=None):
@@ -95,7 +98,7 @@ def test_without_a_seed_episodes_follow_from_the_last_seed():
     assert (start(other) != first).any()  # never seeded: from the system's entropy
 
 
-def test_names_and_spaces():
+def test_agent_names_and_spaces():
     env = parallel_env("grassland", "3-2")
     assert env.possible_agents == ["sheep_0", "sheep_1", "sheep_2", "wolf_0", "wolf_1"]
     assert env.action_space("wolf_1").n == 5
@@ -105,11 +108,11 @@ def test_names_and_spaces():
     assert parallel_env("grassland", food=7).game.num_food == 7
 
 
-def test_the_dead_leave_in_the_step_of_their_death():
+def test_agents_leave_in_the_step_of_their_death():
     env = parallel_env("grassland", "3-2")
     env.reset(seed=0)
-    place(env, sheep_1=(0.0, 0.0), wolf_0=(0.0, 0.0))
-    observations, rewards, terminations, truncations, infos = env.step(idle(env))
+    place_agents(env, sheep_1=(0.0, 0.0), wolf_0=(0.0, 0.0))
+    observations, rewards, terminations, truncations, infos = env.step(idle_actions(env))
     assert [name for name, over in terminations.items() if over] == ["sheep_1"]
     assert not any(truncations.values())
     assert set(observations) == set(rewards) == set(env.possible_agents)
@@ -117,15 +120,15 @@ def test_the_dead_leave_in_the_step_of_their_death():
     assert infos["wolf_0"] == infos["wolf_0"] | {"reward": 5.0, "killed": 1, "touched": 1, "ate": 0}
     assert env.agents == ["sheep_0", "sheep_2", "wolf_0", "wolf_1"]
 
-    observations, *_ = env.step(idle(env))
+    observations, *_ = env.step(idle_actions(env))
     assert set(observations) == set(env.agents)
 
 
-def test_the_episode_is_over_when_nobody_is_left():
+def test_episode_ends_when_all_agents_are_done():
     env = parallel_env("grassland", "1-1")
     env.reset(seed=0)
-    place(env, sheep_0=(0.0, 0.0), wolf_0=(0.0, 0.0))
-    _, _, terminations, truncations, _ = env.step(idle(env))
+    place_agents(env, sheep_0=(0.0, 0.0), wolf_0=(0.0, 0.0))
+    _, _, terminations, truncations, _ = env.step(idle_actions(env))
     assert terminations == {"sheep_0": True, "wolf_0": True}
     assert not any(truncations.values())
     assert env.agents == []
@@ -136,27 +139,27 @@ def test_the_episode_is_over_when_nobody_is_left():
 
 
 @pytest.mark.parametrize("horizon", [None, 7])
-def test_the_time_limit_truncates(horizon):
+def test_time_limit_truncates(horizon):
     env = parallel_env("food-collection", horizon=horizon)
     env.reset(seed=0)
     limit = horizon or env.game.horizon
     for played in range(1, limit + 1):
         assert env.agents == env.possible_agents
-        _, _, terminations, truncations, _ = env.step(idle(env))
+        _, _, terminations, truncations, _ = env.step(idle_actions(env))
         assert not any(terminations.values())
         assert set(truncations.values()) == {played == limit}
     assert env.agents == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("game", games.GAMES)
-def test_results_are_those_of_the_game(game, kind):
+@pytest.mark.parametrize("game", PARTICLE_GAMES)
+def test_step_equals_that_of_the_game(game, kind):
     env = parallel_env(game, actions=kind)
     plain = parallel_env(game, actions=kind, shaping=False)
     env.reset(seed=1)
     plain.reset(seed=1)
     while env.agents:
-        actions = sample(env)
+        actions = sample_actions(env)
         weights = np.zeros((env.game.num_agents, 5), np.float32)
         for name, action in actions.items():
             weights[env.possible_agents.index(name)] = (
@@ -166,7 +169,7 @@ def test_results_are_those_of_the_game(game, kind):
         observations, rewards, terminations, _, infos = env.step(actions)
         _, task_rewards, *_ = plain.step(actions)
         np.testing.assert_allclose(env.world.position, world.position, atol=1e-6)
-        views = look(env.game, env.world)
+        views = observe(env.game, env.world)
         for name, info in infos.items():
             i = env.possible_agents.index(name)
             assert info["reward"] == task_rewards[name] == pytest.approx(float(outcome.reward[i]))
@@ -181,10 +184,10 @@ def test_results_are_those_of_the_game(game, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("action", range(5))
-def test_actions_move_along_their_axis(action, kind):
+def test_actions_accelerate_along_their_axis(action, kind):
     env = parallel_env("food-collection", "3", actions=kind)
     env.reset(seed=0)
-    place(env, collector_0=(0.0, 0.0))
+    place_agents(env, collector_0=(0.0, 0.0))
     chosen = dict.fromkeys(env.agents, 0 if kind == "discrete" else np.eye(5)[0])
     chosen["collector_0"] = action if kind == "discrete" else np.eye(5)[action]
     env.step(chosen)
@@ -216,10 +219,10 @@ def test_actions_move_along_their_axis(action, kind):
         ("continuous", {"wolf_1": [0, -0.5, 0, 0, 0]}, "'wolf_1' is not between 0 and 1"),
     ],
 )
-def test_bad_actions_are_named_and_change_nothing(kind, change, message):
+def test_bad_actions_are_refused_and_leave_the_world_unchanged(kind, change, message):
     env = parallel_env("grassland", "3-2", actions=kind)
     env.reset(seed=0)
-    place(env, sheep_0=(0.0, 0.0), wolf_0=(0.0, 0.0))
+    place_agents(env, sheep_0=(0.0, 0.0), wolf_0=(0.0, 0.0))
     nothing = 0 if kind == "discrete" else np.eye(5)[0]
     env.step(dict.fromkeys(env.agents, nothing))  # sheep_0 dies
     before = env.state()
@@ -231,7 +234,7 @@ def test_bad_actions_are_named_and_change_nothing(kind, change, message):
     np.testing.assert_array_equal(env.state(), before)
 
 
-def test_other_bad_input_is_named():
+def test_bad_arguments_are_refused():
     with pytest.raises(InputError, match="actions 'both' is unknown"):
         choose("grassland", None, "both", None, {})
     with pytest.raises(InputError, match="horizon 0 is not"):
@@ -250,7 +253,7 @@ def test_other_bad_input_is_named():
             env.reset(seed=seed)
 
 
-def test_a_copy_plays_on_alone():
+def test_deep_copy_is_independent():
     env = parallel_env("grassland")
     observations, _ = env.reset(seed=0)
     observations["sheep_0"][:] = 0  # the user's own array
@@ -265,8 +268,61 @@ def test_a_copy_plays_on_alone():
     ("adapter", "missing"),
     [("pettingzoo", "pettingzoo"), ("jaxmarl", "jaxmarl.environments.multi_agent_env")],
 )
-def test_a_missing_package_is_named_with_its_remedy(adapter, missing, monkeypatch):
+def test_missing_package_is_reported_with_its_install_command(adapter, missing, monkeypatch):
     monkeypatch.setitem(sys.modules, missing, None)
     monkeypatch.delitem(sys.modules, f"epcx.adapters.{adapter}", raising=False)
     with pytest.raises(ImportError, match=re.escape('pip install "epcx[adapters]"')):
         importlib.import_module(f"epcx.adapters.{adapter}")
+
+
+def test_discrete_game_has_the_actions_of_each_role():
+    env = parallel_env(Ring, "2-1")
+    env.reset(seed=0)
+    assert [env.action_space(name).n for name in env.agents] == [3, 3, 2]
+    assert env.state().shape == (4,)  # three cells and the light
+    with pytest.raises(InputError, match="action 2 of 'catcher_0' is not a whole number from 0 to"):
+        env.step({"runner_0": 2, "runner_1": 2, "catcher_0": 2})
+    with pytest.raises(InputError, match="actions of ring cannot be continuous: choose discrete"):
+        parallel_env(Ring, "2-1", actions="continuous")
+
+
+def test_discrete_game_passes_the_tests_of_pettingzoo():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        parallel_api_test(parallel_env(Ring, "2-1"), num_cycles=20)
+        parallel_seed_test(lambda: parallel_env(Ring, "2-1"))
+
+
+class RingEvents(NamedTuple):
+    distance: jax.Array
+    total: jax.Array
+
+
+class EndingRing(Ring):
+    """The first runner is done after the first step; rewards tell whether actions are one-hot."""
+
+    def step(self, key, world, actions):
+        after, outcome = super().step(key, world, actions)
+        one_hot = ((actions == 1).sum(1) == 1) & ((actions == 0).sum(1) == 2)
+        reward = jax.numpy.full(3, 1.0 * one_hot.all())
+        events = RingEvents(jax.numpy.array([0.5, 1.5, 2.0]), jax.numpy.array(4.0))
+        done = outcome.done.at[0].set(True)
+        return after, dataclasses.replace(outcome, reward=reward, done=done, events=events)
+
+
+def test_discrete_game_gets_one_hot_actions_of_agents_that_left():
+    env = parallel_env(EndingRing, "2-1", shaping=False)
+    env.reset(seed=0)
+    _, rewards, terminations, *_ = env.step(dict.fromkeys(env.agents, 1))
+    assert terminations == {"runner_0": True, "runner_1": False, "catcher_0": False}
+    assert set(rewards.values()) == {1.0}
+    _, rewards, *_ = env.step(dict.fromkeys(env.agents, 1))
+    assert rewards == {"runner_1": 1.0, "catcher_0": 1.0}
+
+
+def test_infos_hold_the_events_that_are_a_number_per_agent():
+    env = parallel_env(EndingRing, "2-1")
+    env.reset(seed=0)
+    infos = env.step(dict.fromkeys(env.agents, 0))[-1]
+    assert [infos[name]["distance"] for name in env.possible_agents] == [0.5, 1.5, 2.0]
+    assert all("total" not in info for info in infos.values())

@@ -1,22 +1,22 @@
-"""Results sorted into tables: by hand."""
+"""Results sorted into tables, against numbers computed by hand."""
 
 import numpy as np
 
 from epcx.evaluation.results import CURVE, SCORE, Result, normalise, scores_of, tabulate
 
 
-def result(role, method, trial, mean, population="4-4", purpose=SCORE, error=3.0):
+def make_result(role, method, trial, mean, population="4-4", purpose=SCORE, error=3.0):
     reward = {"reward": {"mean": mean, "error": error}}
     return Result(purpose, population, role, method, trial, "epc", None, reward)
 
 
-def test_roles_stay_apart_or_are_averaged():
+def test_tabulate_keeps_roles_apart_or_averages_them():
     results = [
-        result("team1", "epc", 0, 10.0),
-        result("team2", "epc", 0, 20.0, error=4.0),
-        result("team1", "epc", 1, 1.0),
-        result("team2", "epc", 1, 2.0, error=4.0),
-        result("team1", "epc", 0, 99.0, purpose=CURVE),
+        make_result("team1", "epc", 0, 10.0),
+        make_result("team2", "epc", 0, 20.0, error=4.0),
+        make_result("team1", "epc", 1, 1.0),
+        make_result("team2", "epc", 1, 2.0, error=4.0),
+        make_result("team1", "epc", 0, 99.0, purpose=CURVE),
     ]
     apart = tabulate(results, SCORE)
     assert apart["4-4", "team1"]["epc"].values.tolist() == [10, 1]
@@ -28,13 +28,16 @@ def test_roles_stay_apart_or_are_averaged():
     np.testing.assert_allclose(cell.error, 2.5 / np.sqrt(2))
 
 
-def test_one_training_has_no_interval():
-    assert tabulate([result("sheep", "epc", 0, 1.0)], SCORE)["4-4", "sheep"]["epc"].interval is None
+def test_cell_of_one_trial_has_no_interval():
+    assert (
+        tabulate([make_result("sheep", "epc", 0, 1.0)], SCORE)["4-4", "sheep"]["epc"].interval
+        is None
+    )
 
 
-def test_scores_are_0_and_1_for_the_worst_and_the_best_method():
+def test_normalised_scores_are_0_for_the_worst_and_1_for_the_best_method():
     rewards = {"maddpg": -20.0, "att-maddpg": -15.0, "epc": 0.0, "scripted": 100.0}
-    results = [result("sheep", method, 0, reward) for method, reward in rewards.items()]
+    results = [make_result("sheep", method, 0, reward) for method, reward in rewards.items()]
     cells = normalise(tabulate(results, SCORE), ["maddpg", "att-maddpg", "epc"])["4-4", "sheep"]
     assert {m: cell.mean for m, cell in cells.items()} == {
         "maddpg": 0,
@@ -46,11 +49,11 @@ def test_scores_are_0_and_1_for_the_worst_and_the_best_method():
     assert same["4-4", "sheep"]["maddpg"].mean == 0
 
 
-def test_tasks_that_not_all_methods_have_do_not_count():
+def test_scores_have_the_tasks_and_trials_of_all_methods():
     results = [
-        *(result("sheep", "epc", trial, 5.0 + trial) for trial in range(3)),
-        *(result("sheep", "maddpg", trial, 1.0 + trial) for trial in range(2)),
-        *(result("sheep", "epc", trial, 7.0, population="8-8") for trial in range(3)),
+        *(make_result("sheep", "epc", trial, 5.0 + trial) for trial in range(3)),
+        *(make_result("sheep", "maddpg", trial, 1.0 + trial) for trial in range(2)),
+        *(make_result("sheep", "epc", trial, 7.0, population="8-8") for trial in range(3)),
     ]
     scores = scores_of(tabulate(results, SCORE))
     assert scores["epc"].tolist() == [[5], [6]]

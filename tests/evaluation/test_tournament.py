@@ -1,18 +1,18 @@
-"""Games between sides: everybody plays the role it is given, and nothing is played twice."""
+"""Games between players: everybody plays its own role, and no game is played twice."""
 
 import json
 from dataclasses import dataclass
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from epcx import games
-from epcx.evaluation.players import SCRIPTS, Script, Side
-from epcx.evaluation.scorebook import Scorebook
-from epcx.evaluation.scripted import scripted
+from epcx.evaluation.players import Player, fixed_players
+from epcx.evaluation.result_cache import ResultCache
 from epcx.evaluation.tournament import Tournament, crossplay, pairs
+
+GAME = games.make("grassland", "2-1")
 
 
 @dataclass(frozen=True)
@@ -22,21 +22,19 @@ class Pusher:
     name: str
     direction: int
 
-    def side(self, game, role):
+    def player(self, game, role):
         members = game.members[role]
         number = members.stop - members.start
 
         def act(key, agents, worlds):
-            return jnp.broadcast_to(agents[:, :, None], (number, 5, worlds.time.shape[0]))
+            batch = worlds.position.shape[-1]
+            return jnp.broadcast_to(agents[:, :, None], (number, 5, batch))
 
         push = np.tile(np.eye(5, dtype=np.float32)[self.direction], (number, 1))
-        return Side("pusher", act, push, str(self.direction))
+        return Player("pusher", act, push, str(self.direction))
 
 
-GAME = games.make("grassland", "2-1")
-
-
-def test_everybody_meets_everybody_in_every_role():
+def test_pairs_are_everybody_with_everybody_in_every_role():
     assert list(pairs(["a", "b"], ["one"])) == [{"one": "a"}, {"one": "b"}]
     two = list(pairs(["a", "b"], ["x", "y"]))
     assert len(two) == 4
@@ -47,7 +45,7 @@ def test_everybody_meets_everybody_in_every_role():
     assert len(three) == 8 == len({tuple(p.values()) for p in three})
 
 
-def test_the_matrix_says_who_played_which_role():
+def test_matrix_has_the_role_in_rows_and_the_opponents_in_columns():
     """Sheep that run into a corner are eaten by wolves that do, and by no others."""
     same, other = Pusher("same", 1), Pusher("other", 2)
     played = crossplay(Tournament(GAME), [same, other], 500)
@@ -59,44 +57,47 @@ def test_the_matrix_says_who_played_which_role():
     assert (error > 0).all()
     alive, _ = played.matrix("sheep", "survival")
     np.testing.assert_allclose(alive, 1 - died / 2, atol=1e-6)
-    assert json.loads(json.dumps(played.to_json()))["names"] == ["same", "other"]
 
 
-def test_without_opponents_everybody_plays_alone():
+def test_crossplay_as_json_names_the_players_of_each_pairing():
+    reports = []
+    sources = [Pusher("a", 1), Pusher("b", 2)]
+    played = crossplay(Tournament(GAME), sources, 10, lambda *report: reports.append(report))
+    content = json.loads(json.dumps(played.to_json()))
+    assert content["names"] == ["a", "b"]
+    assert content["counts"] == {"sheep": 2, "wolf": 1}
+    assert [pairing["players"] for pairing in content["pairings"]] == [
+        {"sheep": sheep, "wolf": wolf} for sheep in "ab" for wolf in "ab"
+    ]
+    assert reports == [(number, 4) for number in range(5)]
+
+
+def test_matrix_without_opponents_has_one_column():
     game = games.make("food-collection", 2)
-    played = crossplay(Tournament(game), list(SCRIPTS), 20)
+    played = crossplay(Tournament(game), fixed_players(game), 20)
+    assert played.names == ("scripted", "random")
     mean, _ = played.matrix("collector")
     assert mean.shape == (2, 1)
     assert mean[0, 0] > 60 > 10 > mean[1, 0]
 
 
-def test_what_is_known_is_not_played_again(tmp_path, monkeypatch):
+def test_cached_results_are_not_played_again(tmp_path, monkeypatch):
     path = tmp_path / "new" / "games.jsonl"
-    sides = {role: Pusher("p", 1).side(GAME, role) for role in GAME.members}
-    first = Tournament(GAME, book=Scorebook(path)).play(sides, 10)
+    players = {role: Pusher("p", 1).player(GAME, role) for role in GAME.members}
+    first = Tournament(GAME, cache=ResultCache(path)).play(players, 10)
     with open(path, "a") as file:
         file.write('{"digest": "half a li')  # the machine stopped
 
     with monkeypatch.context() as patched:
         patched.setattr(Tournament, "_play", lambda *_: pytest.fail("played again"))
-        assert Tournament(GAME, book=Scorebook(path)).play(sides, 10) == first
+        assert Tournament(GAME, cache=ResultCache(path)).play(players, 10) == first
 
-    asked = []
-    monkeypatch.setattr(Tournament, "_play", lambda *_: asked.append(1) or {})
-    book = Scorebook(path)
-    Tournament(GAME, book=book).play(sides, 11)
-    Tournament(GAME, seed=1, book=book).play(sides, 10)
-    moved = sides | {"wolf": Pusher("p", 2).side(GAME, "wolf")}
-    Tournament(GAME, book=book).play(moved, 10)
-    assert len(asked) == 3
-    assert len(Scorebook(path).known) == 4  # the line after the broken one is whole
-
-
-def test_scripts_act_in_the_seats_of_their_role():
-    game = games.make("grassland", "2-2")
-    worlds = jax.vmap(game.reset, out_axes=-1)(jax.random.split(jax.random.key(0), 3))
-    everybody = jax.vmap(scripted(game), (None, -1), -1)(jax.random.key(0), worlds)
-    for role, members in game.members.items():
-        side = Script("scripted").side(game, role)
-        actions = jax.jit(side.act)(jax.random.key(1), None, worlds)
-        np.testing.assert_allclose(actions, everybody[members], atol=1e-6)
+    played = []
+    monkeypatch.setattr(Tournament, "_play", lambda *_: played.append(1) or {})
+    cache = ResultCache(path)
+    Tournament(GAME, cache=cache).play(players, 11)
+    Tournament(GAME, seed=1, cache=cache).play(players, 10)
+    others = players | {"wolf": Pusher("p", 2).player(GAME, "wolf")}
+    Tournament(GAME, cache=cache).play(others, 10)
+    assert len(played) == 3
+    assert len(ResultCache(path).known) == 4  # the line after the broken one is whole

@@ -1,4 +1,4 @@
-"""The recorded trajectories of the authors' environments, in this package's agent order."""
+"""The recorded trajectories of the authors' environments, in this package's order of agents."""
 
 import json
 from dataclasses import dataclass
@@ -21,16 +21,19 @@ NAMES = sorted(path.stem for path in FOLDER.glob("*.npz"))
 class Golden:
     """`arrays[name]` is [steps, ...] over all episodes, agents in the order of the population."""
 
-    game: games.Game
-    order: np.ndarray  # ours -> theirs: adversaries come first in the recordings
+    game: games.ParticleGame
+    order: np.ndarray  # our index -> recorded index: adversaries come first in the recordings
     arrays: dict[str, np.ndarray]
     first: dict[str, np.ndarray]  # per episode
 
     @property
     def time(self) -> np.ndarray:
         """Steps played before each recorded step."""
-        episodes, length = self.first["seed"].shape[0], self.game.horizon
-        return np.tile(np.arange(length), episodes)
+        return np.tile(np.arange(self.game.horizon), len(self.first["seed"]))
+
+    def by_episode(self, values: np.ndarray) -> np.ndarray:
+        """[steps over all episodes, ...] as [episodes, steps, ...]."""
+        return values.reshape(-1, self.game.horizon, *values.shape[1:])
 
 
 def load(name: str) -> Golden:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from epcx import games
-from tests.games.test_properties import situation
+from tests.games.worlds import PARTICLE_GAMES, random_world
 
 CASES = [
     ("grassland", "3-2"),
@@ -27,8 +27,8 @@ def role_of(game, agent):
     )
 
 
-def expected(game, world, agent, kind):
-    """The set of (features) that `agent` sees of `kind`: a loop written from the description."""
+def visible_entities(game, world, agent, kind):
+    """The features of all entities of type `kind` that `agent` sees, from the description."""
     me = np.asarray(world.position[agent])
     if kind in ("grass", "food"):
         return [tuple(x - me) for x in np.asarray(world.food)]
@@ -55,9 +55,9 @@ def expected(game, world, agent, kind):
 
 
 @pytest.mark.parametrize(("name", "population"), CASES)
-def test_each_agent_sees_exactly_the_living_others_and_the_things(name, population):
+def test_observed_entities_equal_a_numpy_loop(name, population):
     game = games.make(name, population)
-    world, _ = situation(game, seed=1)
+    world, _ = random_world(game, seed=1)
     view = jax.device_get(jax.jit(game.observe)(world))
     assert set(view.entities) == {kind.name for kind in game.entity_types}
     for kind, (features, mask) in view.entities.items():
@@ -65,21 +65,21 @@ def test_each_agent_sees_exactly_the_living_others_and_the_things(name, populati
         assert (np.asarray(features)[~np.asarray(mask)] == 0).all()
         for agent in range(game.num_agents):
             ours = np.asarray(features[agent])[np.asarray(mask[agent])]
-            wanted = np.array(expected(game, world, agent, kind)).reshape(ours.shape)
+            wanted = np.array(visible_entities(game, world, agent, kind)).reshape(ours.shape)
             np.testing.assert_allclose(ours, wanted, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", games.GAMES)
-def test_own_features(name):
+@pytest.mark.parametrize("name", PARTICLE_GAMES)
+def test_own_features_are_velocity_position_and_alive(name):
     game = games.make(name)
-    world, _ = situation(game, seed=2)
+    world, _ = random_world(game, seed=2)
     own = np.asarray(game.observe(world).own)
     np.testing.assert_array_equal(own[:, :2], world.velocity)
     np.testing.assert_array_equal(own[:, 2:4], world.position)
     np.testing.assert_array_equal(own[:, 4], world.alive)
 
 
-def test_deaths_and_respawns_are_seen_at_once():
+def test_observation_after_a_step_shows_deaths_and_respawned_food():
     game = games.make("grassland", "2-1", food=1)
     world = game.reset(jax.random.key(0))
     world = replace(
@@ -97,7 +97,7 @@ def test_deaths_and_respawns_are_seen_at_once():
     assert not np.array_equal(after.food, world.food)
 
 
-def test_flat_width_is_the_authors():
+def test_flat_width_equals_that_of_the_authors():
     assert games.make("grassland", "3-2").flat_width == 37
     assert games.make("grassland", "24-16").flat_width == 212
     assert games.make("food-collection", "24").flat_width == 192

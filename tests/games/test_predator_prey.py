@@ -1,5 +1,7 @@
 """Predator-prey against mpe2's `simple_tag` itself."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +9,7 @@ import pytest
 from mpe2 import simple_tag_v3
 
 from epcx import games
-from epcx.games import World
+from epcx.games import ParticleWorld
 
 # mpe2's continuous actions are none, -x, +x, -y, +y; ours none, +x, -x, +y, -y.
 TO_MPE2 = [0, 2, 1, 4, 3]
@@ -50,13 +52,13 @@ def play_mpe2(prey, predators, steps, seed, crowded):
 @pytest.mark.parametrize(
     ("population", "crowded"), [("1-3", False), ("3-2", True), ("3-2", False), ("12-8", True)]
 )
-def test_every_step_equals_mpe2(population, crowded):
+def test_steps_equal_mpe2(population, crowded):
     game = games.make("predator-prey", population)
     prey, predators = game.population.counts
     steps = 60
     record, obstacles = play_mpe2(prey, predators, steps, seed=7, crowded=crowded)
     before, expected = (np.moveaxis(np.array(record[k]), 1, 0) for k in ("before", "after"))
-    worlds = World(
+    worlds = jax.vmap(ParticleWorld)(
         position=jnp.asarray(before[0], jnp.float32),
         velocity=jnp.asarray(before[1], jnp.float32),
         alive=jnp.ones((steps, game.num_agents), bool),
@@ -91,7 +93,7 @@ def test_every_step_equals_mpe2(population, crowded):
 
 
 def in_mpe2_order(flat, agent, prey, n, width):
-    """Our flat vectors with the predators before the prey, and without the filling zeros."""
+    """Our flat vectors with the predators before the prey, and without the padding."""
     positions = flat[:, 8 : 8 + 2 * (n - 1)].reshape(len(flat), n - 1, 2)
     others = [j for j in range(n) if j != agent]
     adversaries_first = sorted(range(n - 1), key=lambda k: others[k] < prey)
@@ -105,18 +107,16 @@ def in_mpe2_order(flat, agent, prey, n, width):
     )[:, :width]
 
 
-def test_the_filling_of_flat_observations_is_zero():
+def test_flat_observations_of_prey_are_padded_with_zeros():
     game = games.make("predator-prey", "3-2")
     world = game.reset(jax.random.key(0))
-    world = World(
-        world.position, world.velocity + 1.0, world.alive, world.food, world.time, world.obstacles
-    )
+    world = replace(world, velocity=world.velocity + 1.0)
     flat = np.asarray(game.observe_flat(world))
     assert (flat[:3, -2:] == 0).all()
     assert (flat[3:, -2:] == 1).all()
 
 
-def test_obstacles_are_an_option():
+def test_number_of_obstacles_is_an_option():
     world = games.make("predator-prey", "3-2", obstacles=5).reset(jax.random.key(0))
     assert world.obstacles.shape == (5, 2)
     assert (np.abs(world.obstacles) <= 0.9).all()

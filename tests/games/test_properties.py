@@ -1,6 +1,7 @@
-"""What holds in every game, at any population, whatever the agents do."""
+"""Properties of every particle game, at any population, for any actions."""
 
 from dataclasses import replace
+from functools import cache
 
 import hypothesis.strategies as st
 import jax
@@ -10,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 
 from epcx import games
-from epcx.games import World
+from tests.games.worlds import PARTICLE_GAMES, make_population, random_world
 
 # Few populations, since each is compiled: one of each, and uneven ones.
 POPULATIONS = {1: ("1", "5"), 2: ("1-1", "4-2", "2-3")}
 
 
-def cases(names=tuple(games.GAMES)):
+def cases(names=PARTICLE_GAMES):
     """Strategies for `unpack`: a game and population, a seed, and how crowded the world is."""
-    pairs = [(name, p) for name in names for p in POPULATIONS[len(games.GAMES[name].roles)]]
+    pairs = [(name, p) for name in names for p in POPULATIONS[len(games.find(name).roles)]]
     return st.tuples(st.sampled_from(pairs), st.integers(0, 2**31 - 1), st.sampled_from([0.2, 1.0]))
 
 
@@ -26,49 +27,34 @@ def unpack(case):
     """A game, a world and actions."""
     (name, population), seed, spread = case
     game = games.make(name, population)
-    return game, *situation(game, seed, spread)
+    return game, *random_world(game, seed, spread)
 
 
-def situation(game, seed, spread=1.0):
-    """A world in which some are dead, packed into `spread`, and actions."""
-    rng = np.random.default_rng(seed)
-    n = game.num_agents
-    world = replace(
-        game.reset(jax.random.key(seed)),
-        position=jnp.asarray(rng.uniform(-spread, spread, (n, 2)), jnp.float32),
-        velocity=jnp.asarray(rng.normal(size=(n, 2)), jnp.float32),
-        alive=jnp.asarray(rng.random(n) < 0.8),
-        time=jnp.asarray(rng.integers(0, 25), jnp.int32),
-    )
-    actions = jnp.asarray(rng.uniform(0, 2, (n, 5)), jnp.float32)
-    return world, actions
-
-
-STEPS = {}
+@cache
+def compiled_step(game):
+    return jax.jit(game.step)
 
 
 def step(game, world, actions):
-    """A compiled step, compiled once per game and population."""
-    if game not in STEPS:
-        STEPS[game] = jax.jit(game.step)
-    return jax.device_get(STEPS[game](jax.random.key(1), world, actions))
+    """A step, compiled once per game and population."""
+    return jax.device_get(compiled_step(game)(jax.random.key(1), world, actions))
 
 
-few = settings(max_examples=40, deadline=None, derandomize=True)
+few_examples = settings(max_examples=40, deadline=None, derandomize=True)
 
 
-@few
+@few_examples
 @given(cases(names=("grassland", "adversarial-battle", "food-collection")))
-def test_nobody_leaves_the_world(case):
+def test_agents_and_food_stay_within_the_walls(case):
     game, world, actions = unpack(case)
     after, _ = step(game, world, 10 * actions)
     assert (np.abs(after.position) <= game.world_size).all()
     assert (np.abs(after.food) <= 0.9 * game.world_size).all()
 
 
-@few
+@few_examples
 @given(cases())
-def test_the_dead_do_not_move_or_score_and_stay_dead(case):
+def test_dead_agents_stay_dead_and_get_no_reward(case):
     game, world, actions = unpack(case)
     after, outcome = step(game, world, actions)
     dead = ~np.asarray(world.alive)
@@ -83,9 +69,9 @@ def test_the_dead_do_not_move_or_score_and_stay_dead(case):
     assert not outcome.events.died[dead].any()
 
 
-@few
+@few_examples
 @given(cases())
-def test_everything_stays_finite_and_time_advances(case):
+def test_step_is_finite_and_advances_time(case):
     game, world, actions = unpack(case)
     after, outcome = step(game, world, actions)
     for leaf in jax.tree.leaves((after, outcome)):
@@ -93,20 +79,18 @@ def test_everything_stays_finite_and_time_advances(case):
     assert after.time == world.time + 1
 
 
-@few
+@few_examples
 @given(cases(), st.integers(0, 99))
-def test_permuting_the_agents_of_a_role_permutes_the_outcome(case, shuffle):
+def test_step_is_equivariant_to_permutations_within_a_role(case, shuffle):
     game, world, actions = unpack(case)
     order = np.arange(game.num_agents)
     for members in game.members.values():
         order[members] = np.random.default_rng(shuffle).permutation(order[members])
-    permuted = World(
-        world.position[order],
-        world.velocity[order],
-        world.alive[order],
-        world.food,
-        world.time,
-        world.obstacles,
+    permuted = replace(
+        world,
+        position=world.position[order],
+        velocity=world.velocity[order],
+        alive=world.alive[order],
     )
     after, outcome = step(game, world, actions)
     after_permuted, outcome_permuted = step(game, permuted, actions[order])
@@ -120,12 +104,12 @@ def test_permuting_the_agents_of_a_role_permutes_the_outcome(case, shuffle):
     np.testing.assert_array_equal(outcome_permuted.events.ate, outcome.events.ate[order])
 
 
-@pytest.mark.parametrize("name", games.GAMES)
+@pytest.mark.parametrize("name", PARTICLE_GAMES)
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("weight", [0, 1])
-def test_an_action_that_is_not_finite_is_flagged_and_poisons_nobody(name, bad, weight):
+def test_non_finite_action_is_flagged_and_ignored(name, bad, weight):
     game = games.make(name)
-    world, actions = situation(game, seed=3)
+    world, actions = random_world(game, seed=3)
     harmless, _ = step(game, world, actions.at[0].set(0.0))
     after, outcome = step(game, world, actions.at[0, weight].set(bad))
     np.testing.assert_array_equal(outcome.events.invalid, np.arange(game.num_agents) == 0)
@@ -134,7 +118,7 @@ def test_an_action_that_is_not_finite_is_flagged_and_poisons_nobody(name, bad, w
 
 
 @pytest.mark.parametrize("huge", [1e10, 1e30, 3e38])
-def test_a_huge_action_pushes_to_the_speed_limit(huge):
+def test_huge_action_accelerates_to_the_speed_limit(huge):
     game = games.make("food-collection", 1)
     world = replace(game.reset(jax.random.key(0)), position=jnp.zeros((1, 2)))
     actions = jnp.array([[0.0, huge, -huge, 0.0, 0.0]], jnp.float32)
@@ -143,7 +127,7 @@ def test_a_huge_action_pushes_to_the_speed_limit(huge):
     assert not outcome.events.invalid.any()
 
 
-def test_soft_actions_pull_along_their_axes():
+def test_soft_actions_accelerate_along_their_axes():
     game = games.make("food-collection", 1)
     world = replace(game.reset(jax.random.key(0)), position=jnp.zeros((1, 2)))
     for action, direction in enumerate([(0, 0), (1, 0), (-1, 0), (0, 1), (0, -1)]):
@@ -151,13 +135,12 @@ def test_soft_actions_pull_along_their_axes():
         np.testing.assert_allclose(after.velocity[0], 0.2 * np.array(direction), atol=1e-6)
 
 
-@pytest.mark.parametrize("name", games.GAMES)
+@pytest.mark.parametrize("name", PARTICLE_GAMES)
 @pytest.mark.parametrize("uneven", [False, True])
-def test_many_worlds_at_once_equal_one_by_one(name, uneven):
-    """However the batch is laid out: vmapped in front, nested, or native at the end."""
-    roles = len(games.GAMES[name].roles)
-    game = games.make(name, "-".join(["5", "2"][:roles]) if uneven else None)
-    cases = [situation(game, seed) for seed in range(6)]
+def test_batched_steps_and_observations_equal_single_worlds(name, uneven):
+    """However the batch is laid out: vmapped in front, nested, or as the last axis."""
+    game = games.make(name, make_population(name, 5, 2) if uneven else None)
+    cases = [random_world(game, seed) for seed in range(6)]
     keys = jax.random.split(jax.random.key(5), 6)
     worlds, actions = jax.tree.map(lambda *x: jnp.stack(x), *cases)
     alone = jax.jit(game.step)
@@ -180,16 +163,20 @@ def test_many_worlds_at_once_equal_one_by_one(name, uneven):
     def first(tree):
         return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), tree)
 
-    equal(first(alone(keys, last(worlds), last(actions))))
-    for see in (game.observe, game.observe_flat):
-        apart, together = jax.jit(jax.vmap(see))(worlds), first(jax.jit(see)(last(worlds)))
+    equal(first(jax.jit(game.step_batch)(keys, last(worlds), last(actions))))
+    for one, batch in (
+        (game.observe, game.observe_batch),
+        (game.observe_flat, game.observe_flat_batch),
+        (game.alive, game.alive_batch),
+    ):
+        apart, together = jax.jit(jax.vmap(one))(worlds), first(jax.jit(batch)(last(worlds)))
         for ours, theirs in zip(jax.tree.leaves(together), jax.tree.leaves(apart), strict=True):
             np.testing.assert_array_equal(ours, theirs)
 
 
-def test_a_vmap_over_actions_only():
+def test_step_vmaps_over_actions_alone():
     game = games.make("grassland", "3-2")
-    world, actions = situation(game, 0)
+    world, actions = random_world(game, 0)
     many = jnp.stack([actions, 0 * actions])
     over_actions = jax.jit(jax.vmap(game.step, in_axes=(None, None, 0)))
     after, _ = over_actions(jax.random.key(1), world, many)
@@ -198,8 +185,8 @@ def test_a_vmap_over_actions_only():
         np.testing.assert_allclose(after.position[i], alone.position, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", games.GAMES)
-def test_the_seed_fixes_everything(name):
+@pytest.mark.parametrize("name", PARTICLE_GAMES)
+def test_episode_is_determined_by_its_seed(name):
     game = games.make(name)
     actions = jnp.ones((game.num_agents, 5)).at[:, 1].set(2.0)
 

@@ -1,4 +1,4 @@
-"""Small situations with results worked out by hand, beyond what the recordings contain."""
+"""The rules in small worlds, with results worked out by hand, beyond the recordings."""
 
 from dataclasses import replace
 
@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from epcx import games
-from epcx.games import particle
+from epcx.games import physics
 
 
 @pytest.fixture(autouse=True)
 def _no_contact_forces(monkeypatch):
-    """Everybody stays where a test puts it."""
-    monkeypatch.setattr(particle, "CONTACT_FORCE", 0.0)
+    """Agents stay where a test puts them."""
+    monkeypatch.setattr(physics, "CONTACT_FORCE", 0.0)
 
 
 def play(game, position, food=None, alive=None, time=0):
@@ -33,7 +33,7 @@ def play(game, position, food=None, alive=None, time=0):
 FAR = [[0.9, 0.9], [0.9, -0.9], [-0.9, 0.9], [-0.9, -0.9]]
 
 
-def test_two_wolves_that_catch_one_sheep_are_both_rewarded():
+def test_grassland_rewards_every_wolf_that_catches_a_sheep():
     game = games.make("grassland", "2-2")
     after, outcome = play(game, [[0, 0], [-0.5, 0], [0.12, 0], [-0.12, 0]], food=FAR)
     np.testing.assert_allclose(outcome.reward, [-10, 0, 5, 5])
@@ -43,13 +43,13 @@ def test_two_wolves_that_catch_one_sheep_are_both_rewarded():
     assert outcome.events.died.tolist() == [True, False, False, False]
 
 
-def test_wolves_are_done_when_the_last_sheep_dies():
+def test_grassland_wolves_are_done_when_the_last_sheep_dies():
     game = games.make("grassland", "1-2")
     _, outcome = play(game, [[0, 0], [0.12, 0], [0.8, 0]], food=FAR)
     assert outcome.done.all()
 
 
-def test_a_sheep_grazes_two_pellets_at_once_and_both_move():
+def test_grassland_sheep_eats_two_pellets_at_once_and_both_respawn():
     game = games.make("grassland", "1-1", food=3)
     food = [[0.05, 0], [-0.05, 0], [0.9, 0.9]]
     after, outcome = play(game, [[0, 0], [-0.9, -0.9]], food=food)
@@ -60,20 +60,20 @@ def test_a_sheep_grazes_two_pellets_at_once_and_both_move():
     assert moved.tolist() == [True, True, False]
 
 
-def test_a_wolf_does_not_eat_grass():
+def test_grassland_wolf_does_not_eat_grass():
     game = games.make("grassland", "1-1", food=1)
     after, outcome = play(game, [[0.9, 0.9], [0, 0]], food=[[0, 0]])
     assert not outcome.events.occupied.any()
     assert after.food.tolist() == [[0, 0]]
 
 
-def test_no_shaping_for_wolves_without_living_sheep_nor_for_sheep_without_grass():
+def test_grassland_shaping_is_zero_without_living_sheep_or_grass():
     game = games.make("grassland", "1-1", food=0)
     _, outcome = play(game, [[0, 0], [0.5, 0]], food=np.zeros((0, 2)), alive=[False, True])
     assert outcome.shaping.tolist() == [0, 0]
 
 
-def test_in_battle_one_enemy_does_not_kill_and_two_do():
+def test_battle_takes_two_enemies_to_kill():
     game = games.make("adversarial-battle", "2-2")
     apart = [[0, 0], [-0.8, 0.8], [0.15, 0], [0.8, 0.8]]
     _, outcome = play(game, apart, food=FAR)
@@ -85,7 +85,7 @@ def test_in_battle_one_enemy_does_not_kill_and_two_do():
     assert outcome.events.killed.tolist() == [0, 0, 1, 1]
 
 
-def test_in_battle_food_is_shared_with_the_living_of_the_team():
+def test_battle_shares_food_among_living_teammates():
     game = games.make("adversarial-battle", "3-1")
     position = [[0, 0], [0.5, 0.5], [-0.5, 0.5], [0.5, -0.5]]
     food = [[0, 0.05], [0.9, 0.9], [0.9, -0.9], [-0.9, -0.9]]
@@ -93,7 +93,7 @@ def test_in_battle_food_is_shared_with_the_living_of_the_team():
     np.testing.assert_allclose(outcome.reward, [1, 1, 0, 0])
 
 
-def test_food_collection_pays_per_place_and_charges_collisions():
+def test_food_collection_rewards_occupied_food_and_penalises_collisions():
     game = games.make("food-collection", 3)
     food = [[0, 0], [0.5, 0.5], [-0.5, -0.5]]
     _, outcome = play(game, [[0, 0.01], [0, 0.1], [0.5, 0.5]], food=food)
@@ -102,7 +102,7 @@ def test_food_collection_pays_per_place_and_charges_collisions():
     assert outcome.events.touched.tolist() == [1, 1, 0]
 
 
-def test_the_bonus_for_full_coverage_is_shaping_and_shrinks():
+def test_food_collection_coverage_bonus_is_shaping_and_decays():
     game = games.make("food-collection", 1)
     for time in (0, 10):
         _, outcome = play(game, [[0, 0]], food=[[0, 0]], time=time)
@@ -110,7 +110,7 @@ def test_the_bonus_for_full_coverage_is_shaping_and_shrinks():
         np.testing.assert_allclose(outcome.shaping[0], 10 - 2 * (time + 1) / 26, rtol=1e-6)
 
 
-def test_the_world_size_moves_walls_and_places():
+def test_world_size_scales_walls_and_initial_places():
     game = games.make("grassland", "2-1", world_size=3.0, food=50)
     world = game.reset(jax.random.key(0))
     assert 1 < np.abs(world.food).max() <= 2.7

@@ -1,7 +1,7 @@
 """A real browser for the pages."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from epcx.reports import replay
 from epcx.reports.replay import Replay
+from tests.reports.factories import OpenPage
 
 ARGUMENTS = [
     "--headless",
@@ -21,7 +22,6 @@ ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-Open = Callable[..., Page]
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +37,8 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def open_page(browser: Browser, tmp_path: Path) -> Iterator[Open]:
-    """Opens a replay, a page's source or its file; errors and requests fail the test."""
+def open_page(browser: Browser, tmp_path: Path) -> Iterator[OpenPage]:
+    """Opens a replay, HTML or a file; errors, messages and network requests fail the test."""
     problems: list[str] = []
 
     with ExitStack() as contexts:

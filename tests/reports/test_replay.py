@@ -1,4 +1,4 @@
-"""Replays on disk: the JSON file, the animation, the picture, and every way they can fail."""
+"""Replays as files: JSON, page, animation and picture, and what is refused."""
 
 import dataclasses
 import io
@@ -13,69 +13,8 @@ from PIL import Image
 
 from epcx.errors import InputError
 from epcx.reports import drawing, replay
-from epcx.reports.replay import Replay, ReplayRole
-
-SHEEP, WOLF = "#4f8fd9", "#d9534a"
-
-
-def make_replay(
-    counts: tuple[int, int] = (24, 16), steps: int = 25, food: int = 4, **changes: Any
-) -> Replay:
-    """A random walk in which wolves kill and sheep eat now and then."""
-    rng = np.random.default_rng(7)
-    agents = sum(counts)
-    walk = rng.normal(0, 0.08, (steps + 1, agents, 2)).cumsum(0) + rng.uniform(-1, 1, (agents, 2))
-    died = np.zeros((steps + 1, agents), bool)
-    killed = np.zeros((steps + 1, agents), int)
-    for t in range(3, steps + 1, 4):
-        died[t, t % counts[0]] = not died[:t, t % counts[0]].any()
-        killed[t, counts[0] + t % counts[1]] = died[t].sum()
-    alive = ~np.logical_or.accumulate(died, 0)
-    occupied = rng.random((steps + 1, food)) < 0.2
-    occupied[0] = False
-    pellets = np.repeat(rng.uniform(-0.9, 0.9, (1, food, 2)), steps + 1, 0)
-    for t in range(1, steps + 1):
-        pellets[t] = np.where(
-            occupied[t, :, None], rng.uniform(-0.9, 0.9, (food, 2)), pellets[t - 1]
-        )
-    ate = np.zeros((steps + 1, agents), int)
-    ate[:, 0] = occupied.sum(1)
-    fields: dict[str, Any] = {
-        "game": "grassland",
-        "population": f"{counts[0]}-{counts[1]}",
-        "title": "Sheep and wolves",
-        "roles": (
-            ReplayRole("sheep", SHEEP, 0.05, counts[0]),
-            ReplayRole("wolf", WOLF, 0.075, counts[1]),
-        ),
-        "world_size": 1.0,
-        "walls": True,
-        "food_name": "grass",
-        "food_size": 0.03,
-        "obstacle_size": 0.2,
-        "position": np.clip(walk, -1, 1),
-        "alive": alive,
-        "food": pellets,
-        "obstacles": np.zeros((0, 2)),
-        "reward": 5.0 * killed - 5.0 * died + 2.0 * ate,
-        "ate": ate,
-        "killed": killed,
-        "died": died,
-        "touched": killed,
-        "occupied": occupied,
-    }
-    return Replay(**(fields | changes))
-
-
-def without_food(**changes: Any) -> Replay:
-    """Agents that leave the square, obstacles, no food, nobody dies."""
-    base = make_replay(
-        (3, 2), steps=6, food=0, walls=False, obstacles=np.array([[0.5, 0.5], [-0.5, 0.0]])
-    )
-    calm = {name: np.zeros_like(getattr(base, name)) for name in ("died", "killed")}
-    return dataclasses.replace(
-        base, position=3 * base.position, alive=np.ones_like(base.alive), **calm, **changes
-    )
+from epcx.reports.replay import Replay
+from tests.reports.factories import SHEEP, WOLF, make_replay, without_food
 
 
 @pytest.fixture
@@ -114,7 +53,7 @@ def test_load_returns_what_save_wrote(original: Replay, tmp_path: Path) -> None:
             assert after == before
 
 
-def test_file_is_small_json_with_a_version(tmp_path: Path) -> None:
+def test_saved_file_is_compact_json_with_a_version(tmp_path: Path) -> None:
     path = tmp_path / "replay.json"
     replay.save(make_replay(), path)
     payload = json.loads(path.read_text())
@@ -123,37 +62,37 @@ def test_file_is_small_json_with_a_version(tmp_path: Path) -> None:
     assert replay.from_payload(payload).steps == 25
 
 
-def test_missing_file(tmp_path: Path) -> None:
+def test_load_refuses_a_missing_file(tmp_path: Path) -> None:
     assert "no such file" in load_error(tmp_path / "nothing.json")
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe\x00", b"[" * 100_000, b"PK\x03\x04"])
-def test_not_json(content: bytes, tmp_path: Path) -> None:
+def test_load_refuses_what_is_not_json(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "replay.json"
     path.write_bytes(content)
     assert "not valid JSON" in load_error(path)
 
 
 @pytest.mark.parametrize("content", ["[]", "3", "null", "{}", '{"format": "other", "version": 1}'])
-def test_another_format(content: str, tmp_path: Path) -> None:
+def test_load_refuses_another_format(content: str, tmp_path: Path) -> None:
     path = tmp_path / "replay.json"
     path.write_text(content)
     assert '"format" is not "epcx-replay"' in load_error(path)
 
 
-def test_newer_version(saved: Path) -> None:
+def test_load_refuses_a_newer_version(saved: Path) -> None:
     change(saved, version=2)
     assert "version 2, newer" in load_error(saved)
 
 
 @pytest.mark.parametrize("version", [None, "1", 0, True, 1.5])
-def test_senseless_version(version: object, saved: Path) -> None:
+def test_load_refuses_an_invalid_version(version: object, saved: Path) -> None:
     change(saved, version=version)
     assert "version must be" in load_error(saved)
 
 
 @pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Replay)])
-def test_missing_field(name: str, saved: Path) -> None:
+def test_load_refuses_a_missing_field(name: str, saved: Path) -> None:
     payload = json.loads(saved.read_text())
     del payload[name]
     saved.write_text(json.dumps(payload))
@@ -161,7 +100,7 @@ def test_missing_field(name: str, saved: Path) -> None:
 
 
 @pytest.mark.parametrize("name", list(replay.ARRAYS))
-def test_wrong_shape(name: str, saved: Path) -> None:
+def test_load_refuses_arrays_of_the_wrong_shape(name: str, saved: Path) -> None:
     payload = json.loads(saved.read_text())
     change(saved, **{name: [payload[name]]})
     assert "must have shape" in load_error(saved)
@@ -169,14 +108,14 @@ def test_wrong_shape(name: str, saved: Path) -> None:
 
 @pytest.mark.parametrize("name", list(replay.ARRAYS))
 @pytest.mark.parametrize("value", [None, "text", {}, [["a"]], [[1, 2], [3]], 7, [None], 10**30])
-def test_not_an_array(name: str, value: object, saved: Path) -> None:
+def test_load_refuses_what_is_not_an_array(name: str, value: object, saved: Path) -> None:
     change(saved, **{name: value})
     load_error(saved)
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
 @pytest.mark.parametrize("name", ["position", "food", "reward", "ate"])
-def test_number_that_is_not_finite(name: str, number: str, saved: Path) -> None:
+def test_load_refuses_numbers_that_are_not_finite(name: str, number: str, saved: Path) -> None:
     payload = json.loads(saved.read_text())
     row = payload[name][1]
     while isinstance(row[0], list):
@@ -202,7 +141,7 @@ def test_number_that_is_not_finite(name: str, number: str, saved: Path) -> None:
         ("roles", ["sheep"], 'no role field "name"'),
     ],
 )
-def test_bad_value(name: str, value: object, problem: str, saved: Path) -> None:
+def test_load_refuses_invalid_values(name: str, value: object, problem: str, saved: Path) -> None:
     change(saved, **{name: value})
     assert problem in load_error(saved)
 
@@ -220,7 +159,7 @@ def test_bad_value(name: str, value: object, problem: str, saved: Path) -> None:
         ("count", True),
     ],
 )
-def test_bad_role(name: str, value: object, saved: Path) -> None:
+def test_load_refuses_invalid_roles(name: str, value: object, saved: Path) -> None:
     roles = json.loads(saved.read_text())["roles"]
     roles[0][name] = value
     change(saved, roles=roles)
@@ -228,7 +167,7 @@ def test_bad_role(name: str, value: object, saved: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), [("alive", 2), ("ate", 0.5), ("killed", -1)])
-def test_counts_and_flags(name: str, value: float, saved: Path) -> None:
+def test_load_refuses_invalid_counts_and_flags(name: str, value: float, saved: Path) -> None:
     rows = json.loads(saved.read_text())[name]
     rows[1][0] = value
     change(saved, **{name: rows})
@@ -236,14 +175,14 @@ def test_counts_and_flags(name: str, value: float, saved: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["replay.mp4", "replay", ".html", "replay.json.gz"])
-def test_unknown_extension(name: str, tmp_path: Path) -> None:
+def test_write_refuses_unknown_extensions(name: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"must end with \.html, \.gif, \.png or \.json"):
         replay.write(make_replay((1, 1), steps=1), tmp_path / name)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("suffix", [".html", ".GIF", ".png", ".json"])
-def test_write_picks_by_extension(suffix: str, tmp_path: Path) -> None:
+def test_write_chooses_the_format_by_extension(suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"replay{suffix}"
     replay.write(make_replay((2, 1), steps=2), path)
     starts = {".html": b"<!doctype html>", ".GIF": b"GIF89a", ".png": b"\x89PNG", ".json": b"{"}
@@ -251,7 +190,7 @@ def test_write_picks_by_extension(suffix: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_unwritable_places(tmp_path: Path) -> None:
+def test_write_refuses_unwritable_paths(tmp_path: Path) -> None:
     small = make_replay((1, 1), steps=1)
     (tmp_path / "folder.json").mkdir()
     (tmp_path / "file").write_text("kept")
@@ -261,7 +200,7 @@ def test_unwritable_places(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder.json"]
 
 
-def test_failed_write_keeps_the_old_file(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_save_keeps_the_old_file(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = saved.read_bytes()
 
     def refuse(*_: object) -> None:
@@ -283,12 +222,12 @@ def test_page_is_self_contained_and_escapes_hostile_strings() -> None:
     data = page.split('<script type="application/json">')[1].split("</script>")[0]
     assert json.loads(data)["title"] == hostile
     assert "{{" not in page.replace(hostile[-12:], "").split("<style>")[1].split("</style>")[0]
-    addresses = page.replace("http://www.w3.org/2000/svg", "")  # a name space, never fetched
+    addresses = page.replace("http://www.w3.org/2000/svg", "")  # a namespace, never fetched
     assert "http:" not in addresses
     assert "https:" not in addresses
 
 
-def test_assets_define_the_player() -> None:
+def test_player_assets_define_create_replay() -> None:
     css, js = replay.player_assets()
     assert ".epcx-replay" in css
     assert "createReplay = " in js
@@ -311,7 +250,7 @@ def test_gif_has_two_frames_a_step_and_holds_the_last() -> None:
     assert colours(image) >= {SHEEP, WOLF, drawing.FOOD}
 
 
-def test_png_is_a_strip_with_the_roles_colours() -> None:
+def test_png_is_a_strip_in_the_colours_of_the_roles() -> None:
     image = Image.open(io.BytesIO(drawing.to_png(make_replay())))
     assert image.width > 6 * drawing.PNG_SIDE
     assert drawing.PNG_SIDE < image.height < 1.5 * drawing.PNG_SIDE
@@ -321,18 +260,18 @@ def test_png_is_a_strip_with_the_roles_colours() -> None:
 @pytest.mark.parametrize(
     "case", [without_food(), make_replay((1, 1), steps=0), make_replay(steps=1)]
 )
-def test_drawing_of_corner_cases(case: Replay) -> None:
+def test_drawing_handles_no_food_no_steps_and_one_step(case: Replay) -> None:
     assert Image.open(io.BytesIO(drawing.to_gif(case))).n_frames == 2 * case.steps + 1
     assert colours(Image.open(io.BytesIO(drawing.to_png(case)))) >= {SHEEP, WOLF}
 
 
-def test_long_titles_are_shortened() -> None:
+def test_png_shortens_long_titles() -> None:
     plain = Image.open(io.BytesIO(drawing.to_png(make_replay((2, 1), steps=2))))
     long = Image.open(io.BytesIO(drawing.to_png(make_replay((2, 1), steps=2, title="word " * 400))))
     assert long.size == plain.size
 
 
-def test_interpolation_hits_the_frames_and_never_overshoots() -> None:
+def test_interpolation_matches_the_frames_and_never_overshoots() -> None:
     walk = make_replay((3, 2))
     for t in range(walk.steps):
         np.testing.assert_array_equal(drawing.positions(walk, float(t)), walk.position[t])
@@ -343,12 +282,12 @@ def test_interpolation_hits_the_frames_and_never_overshoots() -> None:
             assert (between <= np.maximum(*ends) + 1e-12).all()
 
 
-def test_the_camera_follows_those_who_leave_the_square() -> None:
+def test_canvas_shows_agents_that_leave_the_square() -> None:
     far = without_food()
-    pen = drawing.Pen(far, 100)
-    x, y = pen.pixel(far.position.reshape(-1, 2)[np.abs(far.position).max(-1).argmax()])
-    assert 0 < x < pen.image.width
-    assert 0 < y < pen.image.width
+    canvas = drawing.Canvas(far, 100)
+    x, y = canvas.pixel(far.position.reshape(-1, 2)[np.abs(far.position).max(-1).argmax()])
+    assert 0 < x < canvas.image.width
+    assert 0 < y < canvas.image.width
 
 
 def colours(image: Image.Image) -> set[str]:

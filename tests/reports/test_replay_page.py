@@ -1,4 +1,4 @@
-"""The replay page, driven in a real browser."""
+"""The replay page in a real browser."""
 
 import dataclasses
 import json
@@ -11,15 +11,15 @@ from playwright.sync_api import Locator, Page, expect
 
 from epcx.reports import replay
 from epcx.reports.replay import Replay, ReplayRole
-from tests.reports import test_replay
-from tests.reports.conftest import Open
+from tests.reports import factories
+from tests.reports.factories import OpenPage
 
 STEPS = 12
 
 
 def make_replay(**changes: Any) -> Replay:
     """Six sheep and four wolves on a random walk; one sheep dies and one eats at step 5."""
-    base = test_replay.make_replay((6, 4), steps=STEPS)
+    base = factories.make_replay((6, 4), steps=STEPS)
     died = np.zeros_like(base.died)
     killed, ate = np.zeros_like(base.killed), np.zeros_like(base.ate)
     died[5, 0] = True
@@ -28,7 +28,7 @@ def make_replay(**changes: Any) -> Replay:
     food[5:, 0] = 0.5
     occupied = np.zeros_like(base.occupied)
     occupied[5, 0] = True
-    happened = {
+    events = {
         "alive": ~np.logical_or.accumulate(died, 0),
         "food": food,
         "reward": 5.0 * killed - 5.0 * died + 2.0 * ate,
@@ -38,11 +38,11 @@ def make_replay(**changes: Any) -> Replay:
         "touched": killed,
         "occupied": occupied,
     }
-    return dataclasses.replace(base, **(happened | changes))
+    return dataclasses.replace(base, **(events | changes))
 
 
-def collection() -> Replay:
-    """Food that never moves and is half occupied; agents collide; nobody dies; no walls."""
+def food_collection() -> Replay:
+    """Fixed food, half of it occupied; contacts, no deaths, no walls."""
     base = make_replay()
     nobody = np.zeros_like(base.died)
     return make_replay(
@@ -82,11 +82,11 @@ def pixels(page: Page | Locator) -> str:
     return str(page.locator(".er-world").evaluate("canvas => canvas.toDataURL()"))
 
 
-def paused(open_page: Open, content: Replay | None = None, **options: Any) -> Page:
+def paused(open_page: OpenPage, content: Replay | None = None, **options: Any) -> Page:
     return open_page(content or make_replay(), reduced_motion="reduce", **options)
 
 
-def test_plays_by_itself_and_pauses(open_page: Open) -> None:
+def test_page_plays_automatically_and_pauses(open_page: OpenPage) -> None:
     page = open_page(make_replay())
     before = pixels(page)
     expect(page.locator(".er-step")).to_have_text(re.compile("^([2-9]|1.)$"))
@@ -98,7 +98,7 @@ def test_plays_by_itself_and_pauses(open_page: Open) -> None:
     assert (step(page), pixels(page)) == (stopped, picture)
 
 
-def test_reduced_motion_does_not_play_until_asked(open_page: Open) -> None:
+def test_page_does_not_autoplay_with_reduced_motion(open_page: OpenPage) -> None:
     page = paused(open_page)
     page.wait_for_timeout(400)
     assert step(page) == 0
@@ -106,7 +106,7 @@ def test_reduced_motion_does_not_play_until_asked(open_page: Open) -> None:
     expect_other_step(page, 0)
 
 
-def test_shows_what_happened(open_page: Open) -> None:
+def test_cards_show_rewards_deaths_and_events(open_page: OpenPage) -> None:
     page = paused(open_page)
     expect(page.get_by_role("heading")).to_have_text("Sheep and wolves")
     expect(page.locator(".er-subtitle")).to_have_text("Grassland \u00b7 6-4")
@@ -122,14 +122,14 @@ def test_shows_what_happened(open_page: Open) -> None:
     )
 
 
-def test_food_that_stays_shows_its_coverage(open_page: Open) -> None:
-    page = paused(open_page, collection())
+def test_cards_show_the_coverage_of_fixed_food(open_page: OpenPage) -> None:
+    page = paused(open_page, food_collection())
     expect(page.locator(".er-card").nth(0)).to_contain_text("10 agents")
     expect(page.locator(".er-card").nth(0)).to_contain_text("Contacts")
     expect(page.locator(".er-card").nth(1)).to_contain_text("2 / 4 occupied")
 
 
-def test_scrubs_by_dragging(open_page: Open) -> None:
+def test_slider_seeks_by_dragging(open_page: OpenPage) -> None:
     page = paused(open_page)
     box = page.locator(".er-scrub").bounding_box()
     assert box
@@ -145,7 +145,7 @@ def test_scrubs_by_dragging(open_page: Open) -> None:
     expect_step(page, 3)
 
 
-def test_scrubs_in_the_chart(open_page: Open) -> None:
+def test_reward_chart_seeks_by_clicking(open_page: OpenPage) -> None:
     page = paused(open_page)
     box = page.locator(".er-spark").bounding_box()
     assert box
@@ -153,7 +153,7 @@ def test_scrubs_in_the_chart(open_page: Open) -> None:
     expect_step(page, STEPS)
 
 
-def test_keys(open_page: Open) -> None:
+def test_keys_step_play_and_change_speed(open_page: OpenPage) -> None:
     page = paused(open_page)
     keys = page.keyboard
     for key, expected in [
@@ -192,7 +192,7 @@ def test_keys(open_page: Open) -> None:
     expect(help_panel).to_be_hidden()
 
 
-def test_buttons(open_page: Open) -> None:
+def test_buttons_step_restart_and_toggle(open_page: OpenPage) -> None:
     page = paused(open_page)
     press(page, "Step forward")
     press(page, "Step forward")
@@ -217,7 +217,7 @@ def test_buttons(open_page: Open) -> None:
     expect(page.get_by_role("button", name="Play", exact=True)).to_be_visible()
 
 
-def test_speed_and_loop(open_page: Open) -> None:
+def test_playback_stops_or_loops_at_the_end(open_page: OpenPage) -> None:
     page = paused(open_page)
     page.get_by_label("Speed").select_option("8")
     press(page, "Loop")
@@ -231,7 +231,7 @@ def test_speed_and_loop(open_page: Open) -> None:
     expect(page.get_by_role("button", name="Pause", exact=True)).to_be_visible()
 
 
-def test_fits_every_screen(open_page: Open) -> None:
+def test_page_fits_every_screen_width(open_page: OpenPage) -> None:
     long = make_replay(title="Averylongtitlewithoutanyspaces" * 4)
     page = paused(open_page, long, device_scale_factor=2, has_touch=True)
     canvas = page.locator(".er-world")
@@ -253,7 +253,7 @@ def test_fits_every_screen(open_page: Open) -> None:
     expect_step(page, 1)
 
 
-def test_dark_mode(open_page: Open) -> None:
+def test_page_follows_the_dark_theme(open_page: OpenPage) -> None:
     page = paused(open_page, color_scheme="light")
     light, background = pixels(page), "getComputedStyle(document.documentElement).backgroundColor"
     shade = page.evaluate(background)
@@ -263,7 +263,7 @@ def test_dark_mode(open_page: Open) -> None:
     assert page.evaluate(background) != shade
 
 
-def test_hostile_strings_stay_text(open_page: Open) -> None:
+def test_page_escapes_hostile_strings(open_page: OpenPage) -> None:
     hostile = "</script><b>bold</b><img src=x onerror=alert(1)>{{js}}"
     roles = (
         ReplayRole(hostile, "#4f8fd9", 0.05, 6),
@@ -278,7 +278,7 @@ def test_hostile_strings_stay_text(open_page: Open) -> None:
     assert page.locator("img").count() == 0
 
 
-def test_one_frame_alone(open_page: Open) -> None:
+def test_page_shows_a_replay_of_one_frame(open_page: OpenPage) -> None:
     whole = make_replay()
     first = {name: getattr(whole, name)[:1] for name in replay.ARRAYS if name != "obstacles"}
     page = open_page(make_replay(**first))
@@ -286,9 +286,9 @@ def test_one_frame_alone(open_page: Open) -> None:
     assert step(page) == 0
 
 
-def test_two_players_are_independent(open_page: Open) -> None:
+def test_players_in_one_page_are_independent(open_page: OpenPage) -> None:
     css, js = replay.player_assets()
-    first, second = (json.dumps(replay.to_payload(r)) for r in (make_replay(), collection()))
+    first, second = (json.dumps(replay.to_payload(r)) for r in (make_replay(), food_collection()))
     page = open_page(
         f"""<!doctype html><meta charset="utf-8"><style>{css}
         body {{ display: grid; grid-template-columns: 1fr 1fr; gap: 20px }}</style>
@@ -321,9 +321,22 @@ def test_two_players_are_independent(open_page: Open) -> None:
     expect_step(page, 4)
 
 
-def test_every_control_has_a_name(open_page: Open) -> None:
+def test_every_control_has_an_accessible_name(open_page: OpenPage) -> None:
     page = paused(open_page)
     for control in page.locator("button, input, select, canvas").all():
         label = control.get_attribute("aria-label")
         assert label
         assert re.search(r"\w", label)
+
+
+def test_notebooks_show_the_page_in_a_sandboxed_frame(open_page: OpenPage) -> None:
+    title = "\"'><b>bold</b>&amp;"
+    page = open_page(f"<!doctype html>{make_replay(title=title)._repr_html_()}")
+    expect(page.locator("iframe")).to_have_attribute("sandbox", "allow-scripts")
+    assert page.locator("b").count() == 0
+    frame = page.frame_locator("iframe")
+    expect(frame.get_by_role("heading")).to_have_text(title)
+    expect(frame.locator(".er-step")).not_to_have_text("0")
+    box = page.locator("iframe").bounding_box()
+    assert box
+    assert min(box["width"], box["height"]) > 500

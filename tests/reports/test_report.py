@@ -1,4 +1,4 @@
-"""The report: what it says, the files beside it, and the page in a real browser."""
+"""The report: its numbers and sentences, its files, and the page in a real browser."""
 
 import csv
 import dataclasses
@@ -10,56 +10,61 @@ import pytest
 from PIL import Image
 from playwright.sync_api import expect
 
+from epcx import games
 from epcx.cli import main
 from epcx.errors import InputError
-from epcx.evaluation.tournament import Tournament
+from epcx.evaluation.study import Study
 from epcx.reports import paper, report
-from epcx.reports.certainty import certainty
-from epcx.reports.content import headline, how_sure
-from epcx.reports.figures import palette, short
-from epcx.reports.findings import Findings
+from epcx.reports.aggregate import aggregate_scores
+from epcx.reports.content import headline, uncertainty_note
+from epcx.reports.figures import format_number, palette
 from epcx.reports.learning import learning_curves, second_stage
-from epcx.reports.scores import generalisation, scores
-from epcx.runs.run import Run
-from epcx.study import Study
-from tests.made import made_run
-from tests.reports.test_replay import make_replay
-from tests.test_cli import fails
+from epcx.reports.report_data import ReportData
+from epcx.reports.scores import generalisation, scores, statistic_phrases, statistics
+from epcx.runs.run import RunFolder
+from tests.factories import make_run
+from tests.reports.factories import make_replay
 
 EVIL = r'<script>document.title = "owned"</script><img src=x onerror=alert(1)>$\foo$'
-STATISTICS = ("reward", "shaping", "ate", "killed", "died", "survival")
+STATISTICS = ("reward", "shaping", "ate", "killed", "died", "survival", "coverage")
 
 
-def play(self, sides, episodes):
-    """Numbers made up of who plays whom: those of EPC's roles are the highest."""
-    everybody = "".join(side.digest for side in sides.values())
-    found = {}
-    for place, (role, side) in enumerate(sides.items()):
-        chance = np.random.default_rng(list((everybody + role).encode()))
-        level = 10.0 * (side.kind == "AttentionPolicy") + place + float(chance.normal())
-        found[role] = {name: {"mean": level + i, "error": 0.1} for i, name in enumerate(STATISTICS)}
-    return found
+def play(study, *_):
+    """Made-up results in place of games: those of EPC are the highest."""
+    results = []
+    for entry in study.entries():
+        name = f"{entry.purpose} {entry.population} {entry.role} {entry.method} {entry.trial}"
+        rng = np.random.default_rng(list(f"{name} {entry.against} {entry.trained}".encode()))
+        level = 10.0 * entry.method.startswith("epc") + float(rng.normal())
+        statistics = {name: {"mean": level + i, "error": 0.1} for i, name in enumerate(STATISTICS)}
+        results.append(entry.result(statistics))
+    return results
 
 
 def find(runs):
-    """The findings of a report, without drawing it."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Tournament, "play", play)
-        study = Study(runs)
-        return Findings(study, study.play(500), 500)
+    """The data of a report, without its page."""
+    study = Study(runs)
+    return ReportData(study, play(study), 500)
 
 
 def write(folder, runs, **options):
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Tournament, "play", play)
+        patched.setattr(Study, "play", play)
         patched.setattr(report, "record", lambda *_: make_replay((3, 2), steps=6))
         return report.write_report(Study(runs), folder, 500, **{"title": "A title", **options})[0]
 
 
 def rows(section, name):
-    """Of one of its tables, as a file has them."""
-    (grid,) = (grid for grid in section.grids if grid.name == name)
-    return grid.file
+    """The CSV rows of a table."""
+    (table,) = (table for table in section.tables if table.name == name)
+    return table.csv_rows
+
+
+def cli_error(capsys, *arguments):
+    with pytest.raises(SystemExit) as stopped:
+        main(list(arguments))
+    assert stopped.value.code == 2
+    return capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")
@@ -67,11 +72,11 @@ def runs(tmp_path_factory):
     """EPC twice and MADDPG twice, on Grassland at two populations of the paper."""
     folder = tmp_path_factory.mktemp("runs")
     grown = [
-        made_run(folder / f"epc-{seed}", "grassland", "epc", ("3-2", "6-4"), seed, None, 2)
+        make_run(folder / f"epc-{seed}", "grassland", "epc", ("3-2", "6-4"), seed, None, 2)
         for seed in (0, 1)
     ]
     scratch = [
-        made_run(folder / f"maddpg-{p}", "grassland", "maddpg", (p,), matches=2)
+        make_run(folder / f"maddpg-{p}", "grassland", "maddpg", (p,), matches=2)
         for p in ("3-2", "6-4")
     ]
     return [*grown, *scratch]
@@ -87,23 +92,23 @@ def table(page, name):
         return list(csv.DictReader(file))
 
 
-def test_it_says_who_is_best_and_how_sure_it_is(page):
+def test_page_has_the_headline_and_the_uncertainty_note(page):
     text = page.read_text()
     assert "EPC has the highest reward in 4 of 4 comparisons" in text
-    assert "Up to 2 independent trainings of each method" in text
-    assert "<script" not in re.sub(r"<script[ >]", "", text, count=2)  # the data, and the players
+    assert "Up to 2 independent training runs of each method" in text
+    assert "<script" not in re.sub(r"<script[ >]", "", text, count=2)  # data and code
 
 
-def test_with_one_training_there_is_no_interval_over_seeds(runs):
-    findings = find([runs[0]])
-    assert how_sure(findings).startswith("There is one training of each method")
-    assert {row["low"] for row in rows(scores(findings), "scores-sheep")} == {None}
-    notes = [cell.notes for row in scores(findings).grids[0].rows for cell in row[1:]]
+def test_one_trial_has_no_interval_over_seeds(runs):
+    data = find([runs[0]])
+    assert uncertainty_note(data).startswith("There is one training run of each method")
+    assert {row["low"] for row in rows(scores(data), "scores-sheep")} == {None}
+    notes = [cell.notes for row in scores(data).tables[0].rows for cell in row[1:]]
     assert not any("[" in note for some in notes for note in some)
-    assert certainty(findings) is None
+    assert aggregate_scores(data) is None
 
 
-def test_tables_have_the_numbers_of_the_games_and_of_the_paper(page):
+def test_csv_tables_match_the_results_and_the_paper(page):
     results = json.loads((page.parent / "results.json").read_text())
     for row in table(page, "scores-sheep"):
         means = [
@@ -134,7 +139,7 @@ def test_tables_have_the_numbers_of_the_games_and_of_the_paper(page):
     assert all(row["commit"] for row in table(page, "runs"))
 
 
-def test_every_chart_is_a_picture_in_two_formats(page):
+def test_every_chart_is_written_as_svg_and_png(page):
     drawn = {path.stem for path in (page.parent / "figures").glob("*.svg")}
     assert drawn == {path.stem for path in (page.parent / "figures").glob("*.png")}
     assert {
@@ -154,35 +159,65 @@ def test_every_chart_is_a_picture_in_two_formats(page):
             assert len(picture.convert("RGB").getcolors(1 << 20)) > 5
 
 
-def test_everybody_plays_beside_or_against_the_yardstick(runs, tmp_path, monkeypatch):
-    def record(game, sides, key, title):
-        kinds = [side.kind for side in sides.values()]
-        return dataclasses.replace(make_replay((3, 2), steps=2), title=f"{title}: {kinds}")
+def test_replays_pair_the_reference_with_every_other_method(runs, tmp_path, monkeypatch):
+    def record(game, players, key, title):
+        policies = [player.kind.split()[-1] for player in players.values()]
+        return dataclasses.replace(make_replay((3, 2), steps=2), title=f"{title}: {policies}")
 
     monkeypatch.setattr(report, "record", record)
-    (pair,) = report.episodes_to_watch(Study(runs))
+    (pair,) = report.replay_pairs(Study(runs))
     assert pair.title == "EPC against MADDPG"
     assert [replay.title for replay in pair.replays] == [
-        "EPC sheep, MADDPG wolf: ['AttentionPolicy', 'FlatPolicy']",
-        "MADDPG sheep, EPC wolf: ['FlatPolicy', 'AttentionPolicy']",
+        "EPC sheep, MADDPG wolf: ['attention', 'mlp']",
+        "MADDPG sheep, EPC wolf: ['mlp', 'attention']",
     ]
-    (alone,) = report.episodes_to_watch(Study(runs[:1]))
+    (alone,) = report.replay_pairs(Study(runs[:1]))
     assert alone.title == "EPC"
-    food = made_run(tmp_path / "food", "food-collection", "epc", ("1", "2"), matches=None)
-    flat = made_run(tmp_path / "flat", "food-collection", "maddpg", ("2",))
-    (beside,) = report.episodes_to_watch(Study([food, flat]))
-    assert [replay.title for replay in beside.replays] == [
-        "EPC, 2 agents: ['AttentionPolicy']",
-        "MADDPG, 2 agents: ['FlatPolicy']",
+    food = make_run(tmp_path / "food", "food-collection", "epc", ("1", "2"))
+    flat = make_run(tmp_path / "flat", "food-collection", "maddpg", ("2",))
+    (both,) = report.replay_pairs(Study([food, flat]))
+    assert both.title == "EPC and MADDPG"
+    assert [replay.title for replay in both.replays] == [
+        "EPC, 2 agents: ['attention']",
+        "MADDPG, 2 agents: ['mlp']",
     ]
 
 
-def test_replays_are_files_too(page):
+def test_replays_are_written_as_files(page):
     names = {path.name for path in (page.parent / "replays").iterdir()}
-    assert names == {"Sheep-and-wolves.json", "Sheep-and-wolves.png"}  # all have one title here
+    assert names == {"Sheep-and-wolves.json", "Sheep-and-wolves.png"}  # one title for all
 
 
-def test_the_page_in_a_browser(page, open_page):
+def test_replays_section_explains_why_a_game_has_none(runs, monkeypatch):
+    def refuse(*_):
+        raise InputError("chess cannot be replayed: it has no 2-D positions")
+
+    monkeypatch.setattr(report, "record", refuse)
+    section = report.replays(Study(runs))
+    assert not section.pairs
+    assert section.text == [
+        "There are no replays: chess cannot be replayed: it has no 2-D positions."
+    ]
+
+
+def test_statistics_are_those_that_the_game_names():
+    phrases = {name: list(statistic_phrases(games.find(name))) for name in games.names()}
+    assert phrases["food-collection"] == ["coverage"]
+    assert phrases["grassland"] == ["ate", "killed", "survival"]
+    assert phrases["predator-prey"] == ["touched"]
+    assert statistic_phrases(games.Game) == {}
+
+
+def test_food_collection_reports_coverage_beside_that_of_the_paper(tmp_path):
+    run = make_run(tmp_path / "run", "food-collection", "epc", ("3", "6"))
+    section = statistics(find([run]))
+    assert [table.name for table in section.tables] == ["coverage-collector"]
+    published = [r["paper"] for r in rows(section, "coverage-collector") if r["method"] == "epc"]
+    table = paper.scores("food-collection", "coverage")
+    assert published == [table[population, "collector"]["epc"] for population in ("3", "6")]
+
+
+def test_page_links_aligns_and_plays_replays_in_view(page, open_page):
     shown = open_page(page, viewport={"width": 1280, "height": 900})
     sections = shown.locator("nav a").all()
     assert len(sections) > 8
@@ -193,7 +228,7 @@ def test_the_page_in_a_browser(page, open_page):
     assert number.evaluate("x => getComputedStyle(x).fontVariantNumeric") == "tabular-nums"
     first = shown.locator("#scores td").first
     assert first.evaluate("x => getComputedStyle(x).textAlign") == "left"
-    # Replays are there when they are looked at, and those of a pair run together.
+    # Players are created when they come into view, and those of a pair run together.
     expect(shown.locator(".epcx-replay")).to_have_count(0)
     shown.locator(".pair").first.scroll_into_view_if_needed()
     expect(shown.locator(".pair .epcx-replay")).to_have_count(2)
@@ -202,7 +237,7 @@ def test_the_page_in_a_browser(page, open_page):
 
 
 @pytest.mark.parametrize("width", [360, 768, 1280])
-def test_the_page_fits_every_screen(page, open_page, width):
+def test_page_fits_every_screen_width(page, open_page, width):
     shown = open_page(page, viewport={"width": width, "height": 800})
     shown.locator(".pair").first.scroll_into_view_if_needed()
     wide = "document.documentElement.scrollWidth"
@@ -235,22 +270,22 @@ def test_charts_follow_the_theme_and_print_on_white(page, open_page):
     assert brightness(colours(dark_page)[1]) < 300
     expect(dark_page.locator("nav")).to_be_hidden()
     strip = dark_page.locator(".pair .strip").first
-    expect(strip).to_be_visible()  # pictures instead of players
+    expect(strip).to_be_visible()  # instead of players
     assert strip.evaluate("x => x.naturalWidth") > 500
     expect(dark_page.locator(".pair .player").first).to_be_hidden()
 
 
-def test_only_what_was_contested_counts(runs):
-    """MADDPG has no agents of 3-2; alone there, EPC wins nothing."""
-    findings = find([*runs[:2], runs[3]])
-    assert headline(findings) == "EPC has the highest reward in 2 of 2 comparisons"
+def test_headline_counts_only_populations_with_several_methods(runs):
+    """MADDPG has no agents of 3-2: there EPC has nothing to be compared with."""
+    data = find([*runs[:2], runs[3]])
+    assert headline(data) == "EPC has the highest reward in 2 of 2 comparisons"
     alone = find(runs[2:])
     assert headline(alone) == "MADDPG on grassland"
     assert {chart.name for chart in scores(alone).charts} == {"scores-sheep", "scores-wolf"}
 
 
-def test_the_papers_numbers_stand_below_the_same_measure_only(runs):
-    """Without EPC, scores are against scripted players, and the paper has none of these."""
+def test_paper_numbers_need_the_same_opponents(runs):
+    """Without EPC, scores are against scripted players, which the paper does not have."""
     section = scores(find(runs[2:]))
     assert {row["paper"] for row in rows(section, "scores-sheep")} == {None}
     assert "against scripted players of the same population" in section.text[0]
@@ -258,9 +293,9 @@ def test_the_papers_numbers_stand_below_the_same_measure_only(runs):
     assert "against the agents of EPC" in mixed.text[0]
 
 
-def test_curves_follow_one_training_each(runs, tmp_path):
-    """Also if trainings were kept at different moments."""
-    other = made_run(tmp_path / "c", "grassland", "epc", ("3-2", "6-4"), 2, None, snapshots=3)
+def test_second_stage_has_a_curve_per_trial(runs, tmp_path):
+    """Also if trials have snapshots at different episodes."""
+    other = make_run(tmp_path / "c", "grassland", "epc", ("3-2", "6-4"), 2, None, snapshots=3)
     found = rows(second_stage(find([runs[0], other])), "second-stage")
     moments = {
         trial: [r["episodes"] for r in found if (r["role"], r["trial"]) == ("sheep", trial)]
@@ -269,27 +304,27 @@ def test_curves_follow_one_training_each(runs, tmp_path):
     assert moments == {0: [50, 60], 1: [50, 60, 70]}
 
 
-def test_twice_as_many_is_scored_where_two_methods_can(runs, tmp_path):
-    vanilla = made_run(tmp_path / "v", "grassland", "vanilla-pc", ("3-2", "6-4"), 0, None)
+def test_generalisation_compares_methods_that_take_any_population(runs, tmp_path):
+    vanilla = make_run(tmp_path / "v", "grassland", "vanilla-pc", ("3-2", "6-4"), 0, None)
     section = generalisation(find([runs[0], runs[3], vanilla]))
     found = rows(section, "generalisation-wolf")
     assert {row["method"] for row in found} == {"epc", "vanilla-pc", "scripted", "random"}
     assert {row["population"] for row in found} == {"12-8"}
     assert len(section.charts) == 2
-    assert not generalisation(find([runs[0]])).charts  # nobody to be compared with
+    assert not generalisation(find([runs[0]])).charts  # nothing to compare with
 
 
-def test_variants_have_colours_of_their_own():
+def test_palette_gives_variants_distinct_colours():
     methods = [f"epc (sets {k})" for k in range(2, 8)]
     assert len({palette(methods)[method] for method in methods}) == len(methods)
 
 
-def test_what_configs_and_names_say_is_never_part_of_the_page(tmp_path, open_page):
-    run = made_run(tmp_path / "a&b<i>", "food-collection", "epc", ("1", "2"), matches=None)
-    made_with = {"device": EVIL, "commit": EVIL, "epcx": "0.0.1", "date": EVIL}
-    run.write("config.json", {**run.config, "made_with": made_with})
+def test_page_escapes_names_titles_and_provenance(tmp_path, open_page):
+    run = make_run(tmp_path / "a&b<i>", "food-collection", "epc", ("1", "2"), matches=None)
+    provenance = {"device": EVIL, "commit": EVIL, "epcx": "0.0.1", "date": EVIL}
+    run.write("config.json", {**run.config, "provenance": provenance})
     run.write("result.json", {"ended": "finished"})
-    written = write(tmp_path / "report", [Run.open(run.path)], title=EVIL)
+    written = write(tmp_path / "report", [RunFolder.open(run.path)], title=EVIL)
     shown = open_page(written)
     assert shown.title() == EVIL
     expect(shown.locator("#runs td", has_text="owned")).to_have_count(2)
@@ -297,17 +332,17 @@ def test_what_configs_and_names_say_is_never_part_of_the_page(tmp_path, open_pag
     expect(shown.locator("figcaption", has_text="a&b<i>")).to_have_count(1)
 
 
-def test_bad_reports_are_named(capsys, runs, tmp_path):
-    assert "nowhere is not a run" in fails(capsys, "report", str(tmp_path / "nowhere"))
+def test_report_command_refuses_bad_input(capsys, runs, tmp_path):
+    assert "nowhere is not a run" in cli_error(capsys, "report", str(tmp_path / "nowhere"))
     place = str(runs[0].path)
-    assert "episodes 0 is not" in fails(capsys, "report", place, "--episodes", "0")
+    assert "episodes 0 is not" in cli_error(capsys, "report", place, "--episodes", "0")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("")
-    taken = fails(capsys, "report", place, "--out", str(tmp_path / "mine"))
+    taken = cli_error(capsys, "report", place, "--out", str(tmp_path / "mine"))
     assert "has other files than a report" in taken
     assert (tmp_path / "mine" / "thesis.tex").exists()
     (tmp_path / "file").write_text("")
-    assert "cannot be made: " in fails(capsys, "report", place, "--out", str(tmp_path / "file"))
+    assert "cannot be made: " in cli_error(capsys, "report", place, "--out", str(tmp_path / "file"))
     with pytest.raises(SystemExit) as stopped:
         main(["report"])
     assert stopped.value.code == 2
@@ -323,22 +358,22 @@ def test_bad_reports_are_named(capsys, runs, tmp_path):
         ("result.json", "[]", "is not finished"),
     ],
 )
-def test_damaged_runs_are_named(tmp_path, name, content, complaint):
-    run = made_run(tmp_path / "run", "food-collection", "epc", ("1", "2"), matches=None)
+def test_damaged_runs_are_refused(tmp_path, name, content, complaint):
+    run = make_run(tmp_path / "run", "food-collection", "epc", ("1", "2"), matches=None)
     (run.path / name).unlink()
     if content is not None:
         (run.path / name).write_text(content)
     with pytest.raises(InputError, match=complaint):
-        learning_curves(find([Run.open(run.path)]))
+        learning_curves(find([RunFolder.open(run.path)]))
 
 
-def test_numbers_are_rounded_to_what_matters():
-    assert [short(x) for x in (0.1234, -0.001, 1.234, 9.999, 12.34, 99.96, 123.4)] == [
+def test_format_number_rounds_to_two_or_three_digits():
+    assert [format_number(x) for x in (0.1234, -0.001, 1.234, 9.999, 12.34, 99.96, 123.4)] == [
         *("0.12", "0.00", "1.23", "10.0", "12.3", "100", "123"),
     ]
 
 
-def test_the_numbers_of_the_paper_are_there():
+def test_paper_tables_are_readable():
     assert paper.scores("food-collection", "coverage")["24", "collector"]["epc"] == 0.568
     assert paper.scores("grassland")["24-16", "sheep"]["epc"] == -44.1031
     assert paper.scores("adversarial-battle")["16-16", "team1 and team2"]["maddpg"] == -46.6398

@@ -1,4 +1,4 @@
-"""Checkpoints are whole or not there, damage is noticed, and two are kept."""
+"""Checkpoints: writing is atomic, damage is noticed, and the last two are kept."""
 
 import hashlib
 import json
@@ -24,13 +24,14 @@ def save(checkpoints, number):
     checkpoints.save({"number": number, "loss": 0.1 + 0.2}, [("match-0", arrays)])
 
 
-def loaded(checkpoints):
-    said = []
-    checkpoint = checkpoints.load(said.append)
-    return checkpoint.about["number"], said
+def load(checkpoints):
+    """The number that was saved, and the messages."""
+    messages = []
+    checkpoint = checkpoints.load(messages.append)
+    return checkpoint.about["number"], messages
 
 
-def test_what_was_saved_comes_back(checkpoints):
+def test_checkpoint_round_trips(checkpoints):
     assert checkpoints.load(print) is None
     save(checkpoints, 3)
     found = checkpoints.load(print)
@@ -39,26 +40,26 @@ def test_what_was_saved_comes_back(checkpoints):
     assert found.arrays["match-0"]["flag"].dtype == bool
 
 
-def test_the_last_two_are_kept(checkpoints):
+def test_last_two_checkpoints_are_kept(checkpoints):
     for number in range(1, 5):
         save(checkpoints, number)
     assert checkpoints.numbers() == [3, 4]
-    assert loaded(checkpoints) == (4, [])
+    assert load(checkpoints) == (4, [])
 
 
-def truncate(place):
+def truncate_arrays(place):
     path = place / "match-0.safetensors"
     path.write_bytes(path.read_bytes()[:-3])
 
 
-def flip(place):
+def flip_bit(place):
     path = place / "match-0.safetensors"
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
 
 
-def edit(place):
+def edit_number(place):
     path = place / "checkpoint.json"
     path.write_text(path.read_text().replace('"number": 2', '"number": 7'))
 
@@ -66,32 +67,32 @@ def edit(place):
 @pytest.mark.parametrize(
     "damage",
     [
-        truncate,
-        flip,
-        edit,
+        truncate_arrays,
+        flip_bit,
+        edit_number,
         lambda place: (place / "match-0.safetensors").unlink(),
         lambda place: (place / "checkpoint.json").unlink(),
         lambda place: (place / "checkpoint.json").write_text("{"),
         lambda place: (place / "checkpoint.json").write_text("[]"),
     ],
 )
-def test_the_one_before_stands_in_for_a_damaged_one(checkpoints, damage):
+def test_damaged_checkpoint_falls_back_to_the_previous_one(checkpoints, damage):
     save(checkpoints, 1)
     save(checkpoints, 2)
     damage(checkpoints.folder / "000002")
-    number, said = loaded(checkpoints)
+    number, messages = load(checkpoints)
     assert number == 1
-    assert "000002 is damaged" in said[0]
+    assert "000002 is damaged" in messages[0]
 
 
-def test_where_all_are_damaged_nothing_is_guessed(checkpoints):
+def test_load_fails_when_all_checkpoints_are_damaged(checkpoints):
     save(checkpoints, 1)
-    truncate(checkpoints.folder / "000001")
+    truncate_arrays(checkpoints.folder / "000001")
     with pytest.raises(InputError, match=r"no checkpoint in .* is whole"):
         checkpoints.load(lambda line: None)
 
 
-def test_another_format_is_not_damage(checkpoints):
+def test_checkpoint_of_another_format_is_refused(checkpoints):
     save(checkpoints, 1)
     path = checkpoints.folder / "000001" / "checkpoint.json"
     content = json.loads(path.read_text())
@@ -103,7 +104,7 @@ def test_another_format_is_not_damage(checkpoints):
         checkpoints.load(print)
 
 
-def test_a_full_disk_leaves_the_last_one_intact(checkpoints):
+def test_full_disk_leaves_the_previous_checkpoint_intact(checkpoints):
     """A limit on the size of files fails in the middle of writing, as a full disk does."""
     save(checkpoints, 1)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -116,10 +117,10 @@ def test_a_full_disk_leaves_the_last_one_intact(checkpoints):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, handler)
     assert [path.name for path in checkpoints.folder.iterdir()] == ["000001"]
-    assert loaded(checkpoints) == (1, [])
+    assert load(checkpoints) == (1, [])
 
 
-def test_a_folder_that_cannot_be_written_is_named(checkpoints, monkeypatch):
+def test_write_error_leaves_the_previous_checkpoint_intact(checkpoints, monkeypatch):
     save(checkpoints, 1)
 
     def refuse(*arguments):
@@ -128,14 +129,14 @@ def test_a_folder_that_cannot_be_written_is_named(checkpoints, monkeypatch):
     monkeypatch.setattr("epcx.runs.checkpoint.write_through", refuse)
     with pytest.raises(RunError, match=r"cannot be written to .*: read-only file system; the one"):
         save(checkpoints, 2)
-    assert loaded(checkpoints) == (1, [])
+    assert load(checkpoints) == (1, [])
 
 
-def test_what_a_sudden_death_left_is_swept_away(checkpoints):
+def test_partially_written_checkpoint_is_ignored_and_removed(checkpoints):
     save(checkpoints, 1)
-    half = checkpoints.folder / ".writing-abc"
-    shutil.copytree(checkpoints.folder / "000001", half)
-    (half / "checkpoint.json").unlink()
-    assert loaded(checkpoints) == (1, [])
+    partial = checkpoints.folder / ".writing-abc"
+    shutil.copytree(checkpoints.folder / "000001", partial)
+    (partial / "checkpoint.json").unlink()
+    assert load(checkpoints) == (1, [])
     save(checkpoints, 2)
-    assert not half.exists()
+    assert not partial.exists()

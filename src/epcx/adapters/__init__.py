@@ -2,6 +2,9 @@
 
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+
 from epcx import games
 from epcx.errors import InputError, whole_number
 from epcx.games import Game, Population
@@ -10,7 +13,7 @@ ACTION_KINDS = ("discrete", "continuous")
 
 
 def choose(
-    game: str | Game,
+    game: str | type[Game] | Game,
     population: str | int | Population | None,
     actions: str,
     horizon: int | None,
@@ -23,4 +26,20 @@ def choose(
         game = games.make(game, population, **options)
     elif population is not None or options:
         raise InputError(f"{game.name} is a ready game: it takes no population and no options")
+    if actions == "continuous" and not game.soft_actions:
+        raise InputError(f"actions of {game.name} cannot be continuous: choose discrete")
     return game, game.horizon if horizon is None else whole_number("horizon", horizon, 1)
+
+
+def agent_events(game: Game) -> tuple[str, ...]:
+    """The events of a game that are a number for each agent."""
+
+    def events() -> Any:
+        key = jax.random.key(0)
+        actions = jnp.zeros((game.num_agents, game.num_actions))
+        return game.step(key, game.reset(key), actions)[1].events
+
+    found = jax.eval_shape(events)
+    names = getattr(found, "_fields", getattr(found, "__dict__", ()))
+    shapes = {name: getattr(getattr(found, name), "shape", None) for name in names}
+    return tuple(name for name, shape in shapes.items() if shape == (game.num_agents,))

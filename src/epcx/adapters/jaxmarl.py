@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
-from epcx.adapters import choose
-from epcx.games import NUM_ACTIONS, Game, Population
+from epcx.adapters import agent_events, choose
+from epcx.games import Game, Population
 
 QUIET = io.StringIO()
 
@@ -45,14 +45,15 @@ class GameState(State):
 class JaxMARLGame(MultiAgentEnv):
     """A ready Game, or the one that `games.make(game, population, **options)` gives.
 
-    Actions are one of none, +x, -x, +y, -y, or (`continuous`) a weight from 0 to 1 for each.
+    Actions are numbers (in particle games none, +x, -x, +y, -y), or (`continuous`) a weight from 0
+    to 1 for each.
     Rewards include the shaping unless `shaping` is off; `horizon` is the time limit in steps.
     Everybody is done at the time limit, as everywhere in JaxMARL; infos [agents] tell them apart.
     """
 
     def __init__(
         self,
-        game: str | Game,
+        game: str | type[Game] | Game,
         population: str | int | Population | None = None,
         *,
         actions: Literal["discrete", "continuous"] = "discrete",
@@ -68,9 +69,10 @@ class JaxMARLGame(MultiAgentEnv):
             name: Box(-jnp.inf, jnp.inf, (self.game.flat_width,)) for name in self.agents
         }
         self.action_spaces = {
-            name: Box(0.0, 1.0, (NUM_ACTIONS,)) if self.continuous else Discrete(NUM_ACTIONS)
-            for name in self.agents
+            name: Box(0.0, 1.0, (count,)) if self.continuous else Discrete(int(count))
+            for name, count in zip(self.agents, self.game.action_mask.sum(1).tolist(), strict=True)
         }
+        self._events = agent_events(self.game)
 
     @property
     def name(self) -> str:
@@ -84,7 +86,7 @@ class JaxMARLGame(MultiAgentEnv):
     @partial(jax.jit, static_argnums=0)
     def reset(self, key: PRNGKeyArray) -> tuple[dict[str, Array], GameState]:
         world = self.game.reset(key)
-        state = GameState(done=~world.alive, step=world.time, world=world)
+        state = GameState(done=~self.game.alive(world), step=jnp.zeros((), jnp.int32), world=world)
         return self.get_obs(state), state
 
     def step_env(  # type: ignore[override]
@@ -93,22 +95,22 @@ class JaxMARLGame(MultiAgentEnv):
         """One step without the reset that `step` adds when `dones["__all__"]`."""
         chosen = jnp.stack([actions[name] for name in self.agents])
         if not self.continuous:
-            known = (chosen >= 0) & (chosen < NUM_ACTIONS) & (chosen == jnp.floor(chosen))
-            chosen = jnp.where(known[:, None], jax.nn.one_hot(chosen, NUM_ACTIONS), jnp.nan)
+            counts = self.game.action_mask.sum(1)
+            known = (chosen >= 0) & (chosen < counts) & (chosen == jnp.floor(chosen))
+            one_hot = jax.nn.one_hot(chosen, self.game.num_actions)
+            chosen = jnp.where(known[:, None], one_hot, jnp.nan)  # not an action: ignored
         world, outcome = self.game.step(key, state.world, chosen)
-        out_of_time = world.time >= self.horizon
+        step = state.step + 1
+        out_of_time = step >= self.horizon
         done = outcome.done | out_of_time
         reward = outcome.reward + outcome.shaping if self.shaping else outcome.reward
         infos = {
             "reward": outcome.reward,
             "shaping": outcome.shaping,
-            "ate": outcome.events.ate,
-            "killed": outcome.events.killed,
-            "touched": outcome.events.touched,
-            "invalid": outcome.events.invalid,  # not an action: ignored
+            **{name: getattr(outcome.events, name) for name in self._events},
             "truncated": out_of_time & ~outcome.done,
         }
-        state = GameState(done=done, step=world.time, world=world)
+        state = GameState(done=done, step=step, world=world)
         dones = self._by_agent(done) | {"__all__": done.all()}
         return self.get_obs(state), state, self._by_agent(reward), dones, infos
 
@@ -118,8 +120,8 @@ class JaxMARLGame(MultiAgentEnv):
 
     @partial(jax.jit, static_argnums=0)
     def get_avail_actions(self, state: GameState) -> dict[str, Array]:
-        """Everything, always: the rules ignore what the dead do."""
-        return dict.fromkeys(self.agents, jnp.ones(NUM_ACTIONS, bool))
+        """All of the role's, always: the rules ignore what the dead do."""
+        return self._by_agent(jnp.asarray(self.game.action_mask))
 
     def _by_agent(self, values: Array) -> dict[str, Array]:
         """An array [agents, ...] as JaxMARL's dictionary."""

@@ -13,11 +13,11 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 
-from epcx.adapters import choose
+from epcx.adapters import agent_events, choose
 from epcx.errors import MAX_SEED, InputError, whole_number
-from epcx.games import NUM_ACTIONS, Game, Population, World
+from epcx.games import Game, Population, World
 
 try:
     from gymnasium.spaces import Box, Discrete, Space
@@ -28,12 +28,10 @@ except ImportError as error:
     ) from error
 
 SLACK = 1e-6  # by which rounding may carry a continuous action out of its box
-ONE_HOT = np.eye(NUM_ACTIONS)
-COUNTS = ("ate", "killed", "touched")  # the events that infos show
 
 
 def parallel_env(
-    game: str | Game,
+    game: str | type[Game] | Game,
     population: str | int | Population | None = None,
     *,
     actions: Literal["discrete", "continuous"] = "discrete",
@@ -43,7 +41,8 @@ def parallel_env(
 ) -> "ParallelGame":
     """A ready Game, or the one that `games.make(game, population, **options)` gives.
 
-    Actions are one of none, +x, -x, +y, -y, or (`continuous`) a weight from 0 to 1 for each.
+    Actions are numbers (in particle games none, +x, -x, +y, -y), or (`continuous`) a weight from 0
+    to 1 for each.
     Rewards include the shaping unless `shaping` is off; `horizon` is the time limit in steps.
     """
     chosen, steps = choose(game, population, actions, horizon, options)
@@ -53,7 +52,7 @@ def parallel_env(
 class ParallelGame(ParallelEnv[str, np.ndarray, Any]):
     """Observations are `Game.observe_flat`; `state` is the whole world as one vector.
 
-    Every info holds reward (without shaping), shaping, ate, killed and touched.
+    Every info holds reward (without shaping), shaping, and the events of the agent.
     """
 
     render_mode = None
@@ -70,13 +69,17 @@ class ParallelGame(ParallelEnv[str, np.ndarray, Any]):
             name: Box(-np.inf, np.inf, (game.flat_width,)) for name in self.possible_agents
         }
         self.action_spaces = {
-            name: Box(0.0, 1.0, (NUM_ACTIONS,)) if continuous else Discrete(NUM_ACTIONS)
-            for name in self.possible_agents
+            name: Box(0.0, 1.0, (count,)) if continuous else Discrete(count)
+            for name, count in zip(
+                self.possible_agents, game.action_mask.sum(1).tolist(), strict=True
+            )
         }
+        self._events = agent_events(game)
         size = sum(x.size for x in jax.tree.leaves(jax.eval_shape(game.reset, jax.random.key(0))))
         self.state_space = Box(-np.inf, np.inf, (size,))
         self._next: PRNGKeyArray | None = None  # of the next episode, if no seed is given
         self._episode: PRNGKeyArray | None = None
+        self._steps = 0
 
     def observation_space(self, agent: str) -> Space:
         return self.observation_spaces[agent]
@@ -93,7 +96,7 @@ class ParallelGame(ParallelEnv[str, np.ndarray, Any]):
         if seed is not None:
             self._next = jax.random.key(whole_number("seed", seed, 0, MAX_SEED))
         self._next, self._episode, self.world, views = start(self.game, self._next)
-        self.agents = list(self.possible_agents)
+        self.agents, self._steps = list(self.possible_agents), 0
         observations = dict(zip(self.agents, np.array(views), strict=True))
         return observations, {name: {} for name in self.agents}
 
@@ -108,18 +111,22 @@ class ParallelGame(ParallelEnv[str, np.ndarray, Any]):
     ]:
         """One step of everybody in `agents`, each of whom needs an action."""
         weights = self._weights(actions)
-        self.world, *results = play(self.game, self.horizon, self._episode, self.world, weights)
+        self.world, *results = play(
+            self.game, self._events, self._episode, self._steps, self.world, weights
+        )
+        self._steps += 1
         views, numbers = map(np.array, jax.device_get(results))  # copies that may be written to
-        done, out_of_time, reward, shaping, *counts = numbers.tolist()
+        done, reward, shaping, *counts = numbers.tolist()
         observations, rewards, terminations, truncations, infos = {}, {}, {}, {}, {}
         for name in self.agents:
             i = self._slots[name]
             observations[name] = views[i]
             rewards[name] = reward[i] + self.shaping * shaping[i]
             terminations[name] = bool(done[i])
-            truncations[name] = bool(out_of_time[i])
+            truncations[name] = not done[i] and self._steps >= self.horizon
             infos[name] = {"reward": reward[i], "shaping": shaping[i]} | {
-                key: int(count[i]) for key, count in zip(COUNTS, counts, strict=True)
+                key: int(count[i]) if count[i].is_integer() else count[i]
+                for key, count in zip(self._events, counts, strict=True)
             }
         self.agents = [
             name for name in self.agents if not (terminations[name] or truncations[name])
@@ -127,14 +134,14 @@ class ParallelGame(ParallelEnv[str, np.ndarray, Any]):
         return observations, rewards, terminations, truncations, infos
 
     def state(self) -> np.ndarray:
-        """Positions, velocities, alive, food, time and obstacles, one after the other."""
+        """All arrays of the world, one after the other: positions, velocities, alive, food ..."""
         if self.world is None:
             raise InputError("there is no world yet: call reset first")
         leaves = jax.device_get(jax.tree.leaves(self.world))
         return np.concatenate([leaf.ravel() for leaf in leaves], dtype=np.float32)
 
-    def _weights(self, actions: Any) -> Float[np.ndarray, "agents 5"]:
-        """The actions as the game takes them; those who left do nothing."""
+    def _weights(self, actions: Any) -> Float[np.ndarray, "agents actions"]:
+        """The actions as the game takes them; those who left take their first."""
         if not isinstance(actions, Mapping):
             raise InputError(f"actions must map agents to actions, not be {type(actions).__name__}")
         if not self.agents:
@@ -142,12 +149,14 @@ class ParallelGame(ParallelEnv[str, np.ndarray, Any]):
         for name in actions.keys() - self.agents:
             why = "is done" if name in self._slots else f"is not in {self.game.name}"
             raise InputError(f"agent {name!r} {why}: only {', '.join(self.agents)} may act")
-        weights = np.zeros((len(self._slots), NUM_ACTIONS))
+        weights = np.zeros((len(self._slots), self.game.num_actions))
+        weights[:, 0] = 1.0
         for name in self.agents:
             if name not in actions:
                 raise InputError(f"agent {name!r} has no action: everybody in `agents` needs one")
-            read = read_weights if self.continuous else read_choice
-            weights[self._slots[name]] = read(name, actions[name])
+            slot, read = self._slots[name], read_weights if self.continuous else read_choice
+            available = int(self.game.action_mask[slot].sum())
+            weights[slot, :available] = read(name, actions[name], available)
         outside = ~((weights >= -SLACK) & (weights <= 1 + SLACK)).all(1)  # so is NaN
         if outside.any():
             name = self.possible_agents[outside.argmax()]
@@ -157,29 +166,29 @@ class ParallelGame(ParallelEnv[str, np.ndarray, Any]):
         return weights.astype(np.float32)
 
 
-def read_choice(name: str, action: Any) -> np.ndarray:
-    """The weights [5] of a discrete action."""
+def read_choice(name: str, action: Any, available: int) -> Float[np.ndarray, "actions"]:
+    """The weights of a discrete action."""
     try:
         index = operator.index(action)
     except TypeError:
         index = -1
-    if not 0 <= index < NUM_ACTIONS:
+    if not 0 <= index < available:
         raise InputError(
-            f"action {action!r} of {name!r} is not a whole number from 0 to {NUM_ACTIONS - 1}"
+            f"action {action!r} of {name!r} is not a whole number from 0 to {available - 1}"
         )
-    return ONE_HOT[index]
+    return np.eye(available)[index]
 
 
-def read_weights(name: str, action: Any) -> np.ndarray:
-    """The weights [5] of a continuous action."""
+def read_weights(name: str, action: Any, available: int) -> Shaped[np.ndarray, "actions"]:
+    """The weights of a continuous action."""
     try:
         weights = np.asarray(action)
     except ValueError:
         raise InputError(f"action of {name!r} has rows of different lengths") from None
-    if weights.shape != (NUM_ACTIONS,) or weights.dtype.kind not in "fiu":
+    if weights.shape != (available,) or weights.dtype.kind not in "fiu":
         raise InputError(
             f"action of {name!r} has shape {weights.shape} and type {weights.dtype}: it takes "
-            f"{NUM_ACTIONS} numbers"
+            f"{available} numbers"
         )
     return weights
 
@@ -195,20 +204,20 @@ def start(game: Game, key: PRNGKeyArray) -> tuple[PRNGKeyArray, PRNGKeyArray, Wo
 @partial(jax.jit, static_argnums=(0, 1))
 def play(
     game: Game,
-    horizon: int,
+    events: tuple[str, ...],
     episode: PRNGKeyArray,
+    steps: Int[Array, ""] | int,
     world: World,
-    actions: Float[Array, "agents 5"],
+    actions: Float[Array, "agents actions"],
 ) -> tuple[World, Float[Array, "agents width"], Float[Array, "numbers agents"]]:
     """The next world, all observations, and in one array (arrays are slow to fetch) the numbers:
-    done, out of time, reward, shaping and the COUNTS.
+    done, reward, shaping and the events.
     """
-    world, outcome = game.step(jax.random.fold_in(episode, world.time), world, actions)
+    world, outcome = game.step(jax.random.fold_in(episode, steps), world, actions)
     numbers = [
         outcome.done,
-        ~outcome.done & (world.time >= horizon),
         outcome.reward,
         outcome.shaping,
-        *(getattr(outcome.events, name) for name in COUNTS),
+        *(getattr(outcome.events, name) for name in events),
     ]
     return world, game.observe_flat(world), jnp.stack([x.astype(jnp.float32) for x in numbers])

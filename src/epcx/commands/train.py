@@ -1,26 +1,21 @@
 """Commands that train."""
 
-import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-import tyro
-
-from epcx import presets, trainer
-from epcx.commands.where import Where
-from epcx.errors import InputError
-from epcx.interrupts import Interrupts
-from epcx.reports.progress import EpisodeProgress
-from epcx.reports.tables import print_plan, print_result
-from epcx.training import Training, plan
+from epcx import learners, library, methods, presets
+from epcx.config import TrainConfig
+from epcx.execution.execution_options import ExecutionOptions
+from epcx.options import Flatten, Positional
+from epcx.reports.terminal import print_plan, print_result
 
 
 @dataclass(frozen=True)
 class Train:
     """Train agents for a game, by EPC or another method, and keep them as a run."""
 
-    training: Annotated[Training, tyro.conf.arg(name="")]
+    config: Annotated[TrainConfig, Flatten]
 
     preset: presets.Preset = "paper"
     """Where the other defaults come from: paper (the paper's schedule), best (the same with better
@@ -39,7 +34,7 @@ class Train:
     tensorboard: bool = False
     """Write the metrics for TensorBoard, too (needs the extra `track`)."""
 
-    where: Annotated[Where, tyro.conf.arg(name="")] = field(default_factory=Where)
+    execution: Annotated[ExecutionOptions, Flatten] = field(default_factory=ExecutionOptions)
 
     dry_run: bool = False
     """Print the plan, and train nothing."""
@@ -47,59 +42,63 @@ class Train:
     json: bool = False
     """Print the plan or the result as JSON."""
 
-    def with_defaults(self) -> "Train":
-        """The same command with everything as its preset has it, for a second look."""
-        asked = self.training
-        wanted = presets.make(asked.game, asked.method, self.preset, asked.population, self.budget)
-        return dataclasses.replace(self, training=wanted)
+    @staticmethod
+    def types(given: dict[str, Any]) -> dict[str, type]:
+        """The options of the learner depend on which one it is."""
+        asked = given.get("config", {})
+        fixed = methods.METHODS.get(asked.get("method", "epc"), methods.Method()).learner
+        name = asked.get("learner", fixed or methods.DEFAULT_LEARNER)
+        return {"learner_config": learners.find(name).Config}
+
+    @classmethod
+    def default(cls, given: dict[str, Any]) -> "Train | None":
+        """Everything as the preset has it, for the game and method that are given."""
+        asked = given.get("config", {})
+        if "game" not in asked:
+            return None
+        config = presets.make_config(
+            asked["game"],
+            asked.get("method", "epc"),
+            given.get("preset", "paper"),
+            asked.get("population", ()),
+            given.get("budget", "lineage"),
+            learner=asked.get("learner"),
+        )
+        return cls(config)
 
     def run(self) -> None:
-        pause = checkpoint_seconds(self.checkpoint_minutes)
-        rows = plan(self.training)
         if self.dry_run:
-            print_plan(self.training, rows, self.json)
+            print_plan(self.config, self.config.plan, self.json)
             return
-        last = rows[-1].population
-        name = f"{self.training.game}-{last}-{self.training.method}-seed{self.training.seed}"
-        folder = self.out or Path("runs") / name
-        with (
-            self.where.site(pause) as site,
-            EpisodeProgress() as progress,
-            Interrupts() as interrupts,
-        ):
-            run = trainer.train(
-                self.training, folder, self.tensorboard, progress, interrupts, pause, site
-            )
-        print_result(run, self.json)
+        run = library.train(
+            self.config,
+            out=self.out,
+            execution=self.execution,
+            checkpoint_minutes=self.checkpoint_minutes,
+            tensorboard=self.tensorboard,
+        )
+        print_result(run.folder, self.json)
 
 
 @dataclass(frozen=True)
 class Resume:
-    """Go on with a training that was interrupted or killed."""
+    """Resume a training that was interrupted or killed."""
 
-    run_folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    run_folder: Annotated[Path, Positional("RUN")]
     """The folder of a run."""
 
     checkpoint_minutes: float = 3.0
     """Between two checkpoints, at least."""
 
-    where: Annotated[Where, tyro.conf.arg(name="")] = field(default_factory=Where)
+    execution: Annotated[ExecutionOptions, Flatten] = field(default_factory=ExecutionOptions)
 
     json: bool = False
     """Print the result as JSON."""
 
     def run(self) -> None:
-        pause = checkpoint_seconds(self.checkpoint_minutes)
-        with (
-            self.where.site(pause) as site,
-            EpisodeProgress() as progress,
-            Interrupts() as interrupts,
-        ):
-            run = trainer.resume(self.run_folder, progress, interrupts, pause, site)
-        print_result(run, self.json)
-
-
-def checkpoint_seconds(minutes: float) -> float:
-    if not 0 <= minutes < float("inf"):
-        raise InputError(f"checkpoint-minutes {minutes} is negative or no number")
-    return 60 * minutes
+        run = library.resume(
+            self.run_folder,
+            execution=self.execution,
+            checkpoint_minutes=self.checkpoint_minutes,
+        )
+        print_result(run.folder, self.json)

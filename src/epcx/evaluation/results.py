@@ -1,4 +1,4 @@
-"""What came of the games of a comparison, and how it is sorted into tables and scored."""
+"""Results of the games of a comparison, tabulated and normalised."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from epcx.evaluation import statistics
 
-SCORE = "score"  # against the yardstick
+SCORE = "score"  # against the reference
 REFERENCE = "reference"  # against scripted players
 CROSSPLAY = "crossplay"
 GENERALISATION = "generalisation"  # at twice the largest population
@@ -19,7 +19,7 @@ CURVE = "curve"  # on the way through the second stage
 
 @dataclass(frozen=True)
 class Label:
-    """What a game is for: `method` is measured in `role`, `against` plays all others."""
+    """The purpose of a game: `method` is measured in `role`, `against` plays all others."""
 
     purpose: str
     population: str
@@ -32,7 +32,7 @@ class Label:
 
 @dataclass(frozen=True)
 class Result(Label):
-    """What came of it: by statistic, mean and standard error."""
+    """A game and its result: by statistic, mean and standard error."""
 
     statistics: dict[str, dict[str, float]]
 

@@ -44,17 +44,17 @@ def interval(
     resamples: int = RESAMPLES,
 ) -> tuple[float, float]:
     """Between which values the statistic of the samples lies, with 95% confidence."""
-    chance = np.random.default_rng(seed)
-    drawn = statistic(*(resample(chance, scores, resamples) for scores in samples))
+    rng = np.random.default_rng(seed)
+    drawn = statistic(*(resample(rng, scores, resamples) for scores in samples))
     low, high = np.percentile(drawn, [50 * (1 - LEVEL), 50 * (1 + LEVEL)])
     return float(low), float(high)
 
 
 def resample(
-    chance: np.random.Generator, scores: Float[np.ndarray, "trials tasks"], resamples: int
+    rng: np.random.Generator, scores: Float[np.ndarray, "trials tasks"], resamples: int
 ) -> Float[np.ndarray, "resamples trials tasks"]:
     """As many trials as there are, drawn with replacement within every task."""
-    drawn = chance.integers(len(scores), size=(resamples, *scores.shape))
+    drawn = rng.integers(len(scores), size=(resamples, *scores.shape))
     return np.take_along_axis(scores[None], drawn, 1)
 
 

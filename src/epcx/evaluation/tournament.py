@@ -1,99 +1,98 @@
-"""Games between any sides at one population, and cross-play of everybody against everybody."""
+"""Games between any players at one population, and cross-play of all against all."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Key, PyTree
 
-from epcx.engines.arena import Arena
-from epcx.evaluation.evaluate import Summary, summarise
-from epcx.evaluation.players import Contestant, Side
-from epcx.evaluation.scorebook import Scorebook
+from epcx.evaluation.players import Act, Player, PlayerSource
+from epcx.evaluation.result_cache import ResultCache
+from epcx.evaluation.summary import Summary, summarise
+from epcx.execution.arena import Arena, JointPolicy
 from epcx.games import Game, World
 
-RULES = 1  # counts changes of what the same sides would get
+RULES_VERSION = 1  # to be raised when the same players would get other results
 
 
 class Tournament:
-    """Plays games; all of them have the same starts.
+    """Plays games from the same initial worlds; results in the cache are not played again."""
 
-    What the book knows already is not played again.
-    """
-
-    def __init__(self, game: Game, seed: int = 0, book: Scorebook | None = None):
+    def __init__(self, game: Game, seed: int = 0, cache: ResultCache | None = None):
         self.game, self.seed = game, seed
-        self.book = book or Scorebook()
+        self.cache = cache or ResultCache()
         self.arenas: dict[tuple[str, ...], Arena] = {}
 
-    def play(self, sides: Mapping[str, Side], episodes: int) -> Summary:
-        """What each role gets and does, where `sides` says who plays it."""
-        told = {
-            "rules": RULES,
-            "game": self.game.name,
+    def play(self, players: Mapping[str, Player], episodes: int) -> Summary:
+        """The rewards and statistics of each role, played by `players[role]`."""
+        chosen = {role: players[role] for role in self.game.members}
+        description = {
+            "rules": RULES_VERSION,
+            "game": self.game.reference,
             "population": str(self.game.population),
             "episodes": episodes,
             "seed": self.seed,
-            "sides": {role: [sides[role].kind, sides[role].digest] for role in self.game.members},
+            "players": {role: [player.kind, player.digest] for role, player in chosen.items()},
         }
-        chosen = [sides[role] for role in self.game.members]
-        return self.book.look_up(told, lambda: self._play(chosen, episodes))
+        return self.cache.get(description, lambda: self._play(list(chosen.values()), episodes))
 
-    def _play(self, sides: list[Side], episodes: int) -> Summary:
-        kinds = tuple(side.kind for side in sides)
+    def _play(self, players: list[Player], episodes: int) -> Summary:
+        kinds = tuple(player.kind for player in players)
         if kinds not in self.arenas:
-            self.arenas[kinds] = Arena(self.game, together([side.act for side in sides]))
-        team = tuple(side.agents for side in sides)
+            self.arenas[kinds] = Arena(self.game, joint_act([player.act for player in players]))
+        team = tuple(player.agents for player in players)
         (played,) = self.arenas[kinds].play([team], jax.random.key(self.seed), episodes)
         return summarise(self.game, played)
 
 
-def together(acts: Sequence[Callable[..., Array]]) -> Callable[[Array, Any, World], Array]:
-    """Every role decided by its own function, with its own agents and chance."""
+def joint_act(acts: Sequence[Act]) -> JointPolicy:
+    """Every role acts by its own function, with its own agents and key."""
 
-    def act(key: Array, team: tuple[Any, ...], worlds: World) -> Array:
+    def act(
+        key: Key[Array, ""], team: PyTree, worlds: World
+    ) -> Float[Array, "agents actions batch"]:
         keys = jax.random.split(key, len(acts))
-        parts = [f(k, agents, worlds) for f, k, agents in zip(acts, keys, team, strict=True)]
-        return jax.numpy.concatenate(parts)
+        return jnp.concatenate(
+            [f(k, agents, worlds) for f, k, agents in zip(acts, keys, team, strict=True)]
+        )
 
     return act
 
 
-def batch_of_one(tree: Any) -> Any:
-    """With a batch axis at the end of every array."""
-    return jax.tree.map(lambda x: jax.numpy.asarray(x)[..., None], tree)
+def add_batch_axis(tree: PyTree) -> PyTree:
+    """A batch of one, at the end of every array."""
+    return jax.tree.map(lambda x: jnp.asarray(x)[..., None], tree)
 
 
-def in_one_world(sides: Sequence[Side]) -> Callable[[Array, tuple[Any, ...], World], Array]:
-    """The same for a single world, without a batch axis."""
-    act = together([side.act for side in sides])
-
-    def one(key: Array, team: tuple[Any, ...], world: World) -> Array:
-        return act(key, team, batch_of_one(world))[..., 0]
-
-    return one
+def act_in_one_world(
+    players: Sequence[Player],
+) -> Callable[[Key[Array, ""], PyTree, World], Float[Array, "agents actions"]]:
+    """As `joint_act`, for a single world without a batch axis."""
+    act = joint_act([player.act for player in players])
+    return lambda key, team, world: act(key, team, add_batch_axis(world))[..., 0]
 
 
 @dataclass(frozen=True)
-class Meeting:
-    """One game of a cross-play: who played which role, and what came of it."""
+class Pairing:
+    """One game of a cross-play: who played which role, and the result."""
 
-    sides: dict[str, str]
+    players: dict[str, str]
     roles: Summary
 
 
 @dataclass(frozen=True)
 class CrossPlay:
-    """Everybody in each role against everybody in the others."""
+    """Every player in each role against every player in the others."""
 
     game: str
     population: str
     episodes: int
     names: tuple[str, ...]
     counts: dict[str, int]  # agents of each role
-    meetings: tuple[Meeting, ...]
+    pairings: tuple[Pairing, ...]
 
     @property
     def alone(self) -> bool:
@@ -110,12 +109,12 @@ class CrossPlay:
         others = [""] if self.alone else list(self.names)
         shape = len(self.names), len(others)
         mean, error = np.full(shape, np.nan), np.full(shape, np.nan)
-        for meeting in self.meetings:
-            against = {name for other, name in meeting.sides.items() if other != role} or {""}
+        for pairing in self.pairings:
+            against = {name for other, name in pairing.players.items() if other != role} or {""}
             if len(against) > 1:
                 continue
-            place = self.names.index(meeting.sides[role]), others.index(against.pop())
-            found = meeting.roles[role][statistic]
+            place = self.names.index(pairing.players[role]), others.index(against.pop())
+            found = pairing.roles[role][statistic]
             mean[place], error[place] = found["mean"], found["error"]
         return mean, error
 
@@ -125,28 +124,28 @@ class CrossPlay:
 
 def crossplay(
     tournament: Tournament,
-    contestants: Sequence[Contestant],
+    sources: Sequence[PlayerSource],
     episodes: int,
-    watch: Callable[[int, int], None] = lambda done, total: None,
+    on_played: Callable[[int, int], None] = lambda done, total: None,
 ) -> CrossPlay:
-    """Plays every pair both ways; `watch` is told how many games are done, of how many."""
+    """Plays every pair both ways; `on_played` gets the number of games done, and of all."""
     game = tournament.game
-    sides = {c.name: {role: c.side(game, role) for role in game.members} for c in contestants}
-    pairings = list(pairs(list(sides), list(game.members)))
-    meetings = []
-    for number, pairing in enumerate(pairings):
-        watch(number, len(pairings))
-        chosen = {role: sides[name][role] for role, name in pairing.items()}
-        meetings.append(Meeting(pairing, tournament.play(chosen, episodes)))
-    watch(len(pairings), len(pairings))
+    players = {s.name: {role: s.player(game, role) for role in game.members} for s in sources}
+    wanted = list(pairs(list(players), list(game.members)))
+    pairings = []
+    for number, names in enumerate(wanted):
+        on_played(number, len(wanted))
+        chosen = {role: players[name][role] for role, name in names.items()}
+        pairings.append(Pairing(names, tournament.play(chosen, episodes)))
+    on_played(len(wanted), len(wanted))
     counts = dict(zip(game.members, game.population.counts, strict=True))
     return CrossPlay(
-        game.name,
+        game.reference,
         str(game.population),
         episodes,
-        tuple(sides),
+        tuple(players),
         counts,
-        tuple(meetings),
+        tuple(pairings),
     )
 
 
@@ -156,7 +155,7 @@ def pairs(names: list[str], roles: list[str]) -> Iterator[dict[str, str]]:
     for role in roles:
         for name in names:
             for other in names if len(roles) > 1 else [name]:
-                sides = {r: name if r == role else other for r in roles}
-                if sides not in seen:
-                    seen.append(sides)
-                    yield sides
+                chosen = {r: name if r == role else other for r in roles}
+                if chosen not in seen:
+                    seen.append(chosen)
+                    yield chosen

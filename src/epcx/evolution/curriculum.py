@@ -1,12 +1,13 @@
-"""Algorithm 1: Evolutionary Population Curriculum, around any learner and any engine."""
+"""Algorithm 1: Evolutionary Population Curriculum, around any learner and any executor."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from itertools import cycle, islice
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from epcx.errors import RunError
 from epcx.evolution.lineage import Lineage, Record, name_of
@@ -15,7 +16,7 @@ from epcx.evolution.selection import fitness, fittest, pairings
 from epcx.games import Game
 
 Parents = tuple[tuple[str, ...], ...]  # for each role, the names of the sets that were joined
-MIXING, FITTING, LEARNING, PLAYING = range(4)  # what chance is for: each has its own numbers
+MIXING, FITTING, LEARNING, PLAYING = range(4)  # purposes of random numbers, each with its own
 
 
 @dataclass(frozen=True)
@@ -40,10 +41,10 @@ class Curriculum:
     seed: int = 0
     rounds: int | None = None  # of games for the fitness; none: all pairings
 
-    def chance(self, stage: Stage, purpose: int) -> np.random.Generator:
+    def rng(self, stage: Stage, purpose: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, stage.number, purpose])
 
-    def key(self, stage: Stage, purpose: int) -> Array:
+    def key(self, stage: Stage, purpose: int) -> Key[Array, ""]:
         return jax.random.fold_in(
             jax.random.fold_in(jax.random.key(self.seed), stage.number), purpose
         )
@@ -53,7 +54,7 @@ class AgentSet(NamedTuple):
     """The agents of one role, stacked, and where they come from."""
 
     record: Record
-    agents: Any
+    agents: PyTree
 
 
 @dataclass(frozen=True)
@@ -65,23 +66,23 @@ class Generation:
 
 
 class Mutants(NamedTuple):
-    """What training made of the matches of a stage."""
+    """The matches of a stage after training."""
 
-    agents: Any  # [matches, N, ...]
-    diverged: Bool[np.ndarray, "..."]  # [matches]
+    agents: PyTree  # [matches, agents, ...]
+    diverged: Bool[np.ndarray, "matches"]
 
 
 @runtime_checkable
 class Trainer(Protocol):
-    """What evolution asks of the machinery around it."""
+    """What evolution needs: training and evaluation of matches."""
 
-    def fine_tune(self, stage: Stage, matches: list[Any] | None, key: Array) -> Mutants:
-        """Trains matches, each given as its agents [N, ...]; or fresh ones."""
+    def fine_tune(self, stage: Stage, matches: list[PyTree] | None, key: Key[Array, ""]) -> Mutants:
+        """Trains matches, each given as its agents [agents, ...]; or fresh ones."""
 
     def play(
-        self, stage: Stage, teams: Iterable[Any], games: int, key: Array
-    ) -> Float[np.ndarray, "games agents"]:
-        """The mean reward of every agent in as many games, of teams given as agents [N, ...]."""
+        self, stage: Stage, teams: Iterable[PyTree], pairings: int, key: Key[Array, ""]
+    ) -> Float[np.ndarray, "pairings agents"]:
+        """The mean reward of every agent in each pairing; teams are agents [agents, ...]."""
 
 
 def evolve(
@@ -92,7 +93,8 @@ def evolve(
 ) -> Generation:
     """Grows the population stage by stage; the last generation begins with the best sets.
 
-    `begin` is what earlier stages left; `keep` is told what every stage leaves.
+    `begin` is the generation to start from, that of earlier stages or of another run; `keep` is
+    called with the generation of every stage.
     """
     generation = begin or Generation()
     for stage in curriculum.stages[generation.lineage.stages :]:
@@ -106,23 +108,26 @@ def evolve(
 
 def crossover(
     curriculum: Curriculum, stage: Stage, before: Generation
-) -> tuple[list[Any] | None, list[Parents] | None]:
+) -> tuple[list[PyTree] | None, list[Parents] | None]:
     """Mix-and-match: the matches of the stage, and the sets that each is made of.
 
-    The first stage has fresh agents.
+    The first stage has fresh agents, unless it starts from those of another run; then mixtures
+    are repeated until there are as many matches as it asks for.
     """
     if not before.sets:
         return None, None
     counts = dict(zip(before.sets, stage.game.population.counts, strict=True))
     sizes = {role: len(jax.tree.leaves(sets[0].agents)[0]) for role, sets in before.sets.items()}
     mixtures = mix_and_match(
-        curriculum.chance(stage, MIXING),
+        curriculum.rng(stage, MIXING),
         min(len(sets) for sets in before.sets.values()),
         [parents_needed(sizes[role], counts[role]) for role in before.sets],
         stage.matches,
     )
+    if stage.number == 0:
+        mixtures = list(islice(cycle(mixtures), stage.matches))
 
-    def match(mixture: Mixture) -> Any:
+    def match(mixture: Mixture) -> PyTree:
         joined = [
             join([sets[k].agents for k in chosen], counts[role])
             for chosen, (role, sets) in zip(mixture, before.sets.items(), strict=True)
@@ -155,14 +160,14 @@ def measure(
     if not len(alive):
         raise RunError(
             f"all {matches} matches at {stage} have diverged: their weights would no longer be "
-            "finite; try a smaller --learning-rate"
+            "finite; try a smaller learning rate"
         )
     scores = np.full((len(game.roles), matches), np.nan)
     played = np.empty((0, len(game.roles)), int)
     if curriculum.sets is not None:
-        chance = curriculum.chance(stage, FITTING)
-        played = alive[pairings(chance, len(alive), len(game.roles), curriculum.rounds)]
-        teams = (team(game, mutants.agents, sides) for sides in played)
+        rng = curriculum.rng(stage, FITTING)
+        played = alive[pairings(rng, len(alive), len(game.roles), curriculum.rounds)]
+        teams = (team(game, mutants.agents, chosen) for chosen in played)
         rewards = trainer.play(stage, teams, len(played), curriculum.key(stage, PLAYING))
         sums = np.stack(
             [game.score(rewards[:, who], role, axis=1) for role, who in game.members.items()], 1
@@ -172,8 +177,8 @@ def measure(
     def record(role: int, match: int) -> Record:
         name, score = game.roles[role].name, scores[role, match]
         others = {
-            (other, int(sides[other]))
-            for sides in played[played[:, role] == match]
+            (other, int(pairing[other]))
+            for pairing in played[played[:, role] == match]
             for other in range(len(game.roles))
             if other != role
         }
@@ -194,9 +199,9 @@ def measure(
     return [record(role, match) for role in range(len(game.roles)) for match in range(matches)]
 
 
-def team(game: Game, agents: Any, sides: np.ndarray) -> Any:
-    """The agents of one game: those of role i from match sides[i]."""
-    slices = list(zip(sides.tolist(), game.members.values(), strict=True))
+def team(game: Game, agents: PyTree, chosen: Int[np.ndarray, "roles"]) -> PyTree:
+    """The agents of one pairing: those of role i from match chosen[i]."""
+    slices = list(zip(chosen.tolist(), game.members.values(), strict=True))
     return jax.tree.map(
         lambda x: np.concatenate([x[match, members] for match, members in slices]), agents
     )

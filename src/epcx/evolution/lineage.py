@@ -13,18 +13,18 @@ class Record:
 
     name: str  # such as sheep-2.4: of match 4 in stage 2
     role: str
-    stage: int  # from 0
+    stage: int  # from 0; -1: taken over from another run
     population: str
     match: int
     parents: tuple[str, ...] = ()
     fitness: float | None = None  # none: not measured, or not a number
-    opponents: tuple[str, ...] = ()  # whose games gave the fitness
+    opponents: tuple[str, ...] = ()  # in the pairings behind the fitness
     rank: int | None = None  # 0 is the fittest; none: not promoted
     diverged: bool = False
 
 
 def name_of(role: str, stage: int, match: int) -> str:
-    return f"{role}-{stage}.{match}"
+    return f"{role}-{stage}.{match}" if stage >= 0 else f"{role}-init.{match}"
 
 
 @dataclass(frozen=True)

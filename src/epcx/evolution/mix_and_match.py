@@ -3,10 +3,10 @@
 import math
 from collections.abc import Sequence
 from itertools import combinations_with_replacement
-from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import PyTree
 
 Mixture = tuple[tuple[int, ...], ...]  # for each role, the sets that are joined
 
@@ -22,9 +22,9 @@ def number_of_mixtures(sets: int, parents: Sequence[int]) -> int:
 
 
 def mix_and_match(
-    chance: np.random.Generator, sets: int, parents: Sequence[int], matches: int | None
+    rng: np.random.Generator, sets: int, parents: Sequence[int], matches: int | None
 ) -> list[Mixture]:
-    """All mixtures of `sets` sets, joining `parents[i]` of them in role i; or some, if so many.
+    """All mixtures of `sets` sets, joining `parents[i]` of them in role i; at most `matches`.
 
     Within a role every set is joined with every set, itself included; across roles every joined
     set meets every other. A sample has no repetitions.
@@ -34,11 +34,11 @@ def mix_and_match(
     total = math.prod(shape)
     chosen = np.arange(total)
     if matches is not None and matches < total:
-        chosen = np.sort(chance.choice(total, matches, replace=False))
+        chosen = np.sort(rng.choice(total, matches, replace=False))
     places = np.stack(np.unravel_index(chosen, shape), 1)
     return [tuple(within[i][at] for i, at in enumerate(place)) for place in places.tolist()]
 
 
-def join(sets: Sequence[Any], seats: int) -> Any:
+def join(sets: Sequence[PyTree], seats: int) -> PyTree:
     """One agent set of several: their agents in order, as many as there are seats."""
     return jax.tree.map(lambda *x: np.concatenate(x)[:seats], *sets)

@@ -1,4 +1,4 @@
-"""Selection: fitness from games against the other roles' sets, and the fittest."""
+"""Selection: fitness from pairings with the other roles' sets, and the fittest."""
 
 from itertools import product
 
@@ -7,9 +7,9 @@ from jaxtyping import Float, Int
 
 
 def pairings(
-    chance: np.random.Generator, matches: int, roles: int, rounds: int | None
-) -> Int[np.ndarray, "games roles"]:
-    """Which match's set of each role plays in each game, in rounds where every set plays once.
+    rng: np.random.Generator, matches: int, roles: int, rounds: int | None
+) -> Int[np.ndarray, "pairings roles"]:
+    """Which match's set of each role plays in each pairing, in rounds where every set plays once.
 
     In a round the sets of each further role are shifted against those of the first; all shifts
     together are all pairings. `rounds` takes a sample of them, without repetition.
@@ -17,15 +17,17 @@ def pairings(
     all_shifts = list(product([0], *[range(matches)] * (roles - 1)))  # the first role stands still
     shifts = np.array(all_shifts)
     if rounds is not None and rounds < len(shifts):
-        shifts = shifts[np.sort(chance.choice(len(shifts), rounds, replace=False))]
-    games = (np.arange(matches)[None, :, None] + shifts[:, None, :]) % matches
-    return games.reshape(-1, roles)
+        shifts = shifts[np.sort(rng.choice(len(shifts), rounds, replace=False))]
+    paired = (np.arange(matches)[None, :, None] + shifts[:, None, :]) % matches
+    return paired.reshape(-1, roles)
 
 
 def fitness(
-    played: Int[np.ndarray, "games roles"], scores: Float[np.ndarray, "games roles"], matches: int
+    played: Int[np.ndarray, "pairings roles"],
+    scores: Float[np.ndarray, "pairings roles"],
+    matches: int,
 ) -> Float[np.ndarray, "roles matches"]:
-    """The mean score of each set over the games that it played; NaN if it played none."""
+    """The mean score of each set over its pairings; NaN if it has none."""
     result = np.full((played.shape[1], matches), np.nan)
     for role, who in enumerate(played.T):
         for match in np.unique(who):

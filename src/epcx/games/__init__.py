@@ -4,61 +4,56 @@ import dataclasses
 from typing import Any
 
 from epcx.errors import InputError
+from epcx.games import game
 from epcx.games.adversarial_battle import AdversarialBattle
 from epcx.games.food_collection import FoodCollection
-from epcx.games.game import NUM_ACTIONS, Game
+from epcx.games.game import Entities, Game, Observation, Outcome, Population, Role, Scene, World
 from epcx.games.grassland import Grassland
+from epcx.games.particle import ParticleGame, ParticleRole, ParticleWorld
 from epcx.games.predator_prey import PredatorPrey
-from epcx.games.world import (
-    Entities,
-    EntityType,
-    Events,
-    Observation,
-    Outcome,
-    Population,
-    Role,
-    Verdict,
-    World,
-)
+from epcx.registry import Registry
 
-GAMES: dict[str, type[Game]] = {
-    game.name: game for game in (Grassland, AdversarialBattle, FoodCollection, PredatorPrey)
-}
+REGISTRY = Registry("game", Game, "epcx.games", game.check)
+find, names, register = REGISTRY.find, REGISTRY.names, REGISTRY.register
+
+for _game in (Grassland, AdversarialBattle, FoodCollection, PredatorPrey):
+    register(_game)
 
 __all__ = [
-    "GAMES",
-    "NUM_ACTIONS",
     "AdversarialBattle",
     "Entities",
-    "EntityType",
-    "Events",
     "FoodCollection",
     "Game",
     "Grassland",
     "Observation",
     "Outcome",
+    "ParticleGame",
+    "ParticleRole",
+    "ParticleWorld",
     "Population",
     "PredatorPrey",
     "Role",
-    "Verdict",
+    "Scene",
     "World",
+    "find",
     "make",
+    "names",
+    "register",
 ]
 
 
-def make(name: str, population: str | int | Population | None = None, **options: Any) -> Game:
-    """The game `name` at a population (by default the first of the paper).
+def make(
+    name: str | type[Game], population: str | int | Population | None = None, **options: Any
+) -> Game:
+    """A game at a population, by default the first of its stages.
 
-    Options: `food` (number of pellets), `world_size` (half the side of the square), and
-    `obstacles` in predator-prey.
+    `name` is a known name (`epcx games`), "package.module:Class", or a class. Options are the
+    game's own, such as `food` and `world_size` in particle games.
     """
-    if not isinstance(name, str) or name not in GAMES:
-        raise InputError(f"unknown game {name!r}: the games are {', '.join(GAMES)}")
-    game = GAMES[name]
-    allowed = [field.name for field in dataclasses.fields(game) if field.name != "population"]
+    cls = find(name)
+    allowed = [field.name for field in dataclasses.fields(cls) if field.name != "population"]
     for option in options:
         if option not in allowed:
-            raise InputError(f"{name} has no option {option!r}: it takes {', '.join(allowed)}")
-    if population is None:
-        population = game.stages[0]
-    return game(Population.parse(population), **options)
+            takes = f"it takes {', '.join(allowed)}" if allowed else "it takes none"
+            raise InputError(f"{cls.name} has no option {option!r}: {takes}")
+    return cls(Population.parse(cls.stages[0] if population is None else population), **options)

@@ -1,13 +1,18 @@
 """Adversarial Battle: two teams gather food and kill by pairs."""
 
-from typing import ClassVar
-
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from epcx.games.game import Game
-from epcx.games.particle import count, nearest, squared_distances
-from epcx.games.world import FOOD, EntityType, Role, Verdict, World
+from epcx.games.particle import (
+    FOOD,
+    EntityType,
+    ParticleGame,
+    ParticleRole,
+    ParticleWorld,
+    Resolution,
+)
+from epcx.games.physics import count, nearest, squared_distances
+from epcx.games.scripted import hunt_in_pairs, steer
 
 FOOD_REWARD = 1.0
 KILL_REWARD = 6.0
@@ -16,11 +21,11 @@ FOOD_SHAPING = 0.1
 ENEMY_SHAPING = 0.04
 
 
-class AdversarialBattle(Game):
+class AdversarialBattle(ParticleGame):
     name = "adversarial-battle"
     roles = (
-        Role("team1", size=0.08, acceleration=4.0, max_speed=3.0, colour="#d9534a"),
-        Role("team2", size=0.08, acceleration=4.0, max_speed=3.0, colour="#4f8fd9"),
+        ParticleRole("team1", size=0.08, acceleration=4.0, max_speed=3.0, colour="#d9534a"),
+        ParticleRole("team2", size=0.08, acceleration=4.0, max_speed=3.0, colour="#4f8fd9"),
     )
     entity_types = (
         EntityType("teammates", ("team1", "team2")),
@@ -29,20 +34,24 @@ class AdversarialBattle(Game):
     )
     stages = ("4-4", "8-8", "16-16")
     symmetric = True
-    statistics = ("ate", "killed", "died")
+    statistics = {
+        "ate": "pellets eaten per episode",
+        "killed": "parts in kills per episode",
+        "died": "deaths per episode",
+    }
     rules = (
         "Food that an agent touches gives +1 to each living member of its team, and moves away.",
         "An agent touched by two or more living enemies at once is dead: each living member of "
         "its team gets -6, each living enemy +6.",
         "Shaping: -0.1 x distance to the nearest food, -0.04 x distance to the nearest enemy.",
     )
-    food_respawns: ClassVar[bool] = True
+    food_respawns = True
 
     @property
     def default_food(self) -> int:
         return 4
 
-    def judge(self, world: World, position: Array) -> Verdict:
+    def resolve(self, world: ParticleWorld, position: Array) -> Resolution:
         first, second = (self.members[role.name] for role in self.roles)
         alive = world.alive
         size = self.roles[0].size
@@ -61,7 +70,7 @@ class AdversarialBattle(Game):
         team1 = FOOD_REWARD * ate[first].sum(0) + balance
         team2 = FOOD_REWARD * ate[second].sum(0) - balance
         to_enemy = jnp.concatenate([nearest(apart, both, 1), nearest(apart, both, 0)])
-        return Verdict(
+        return Resolution(
             reward=jnp.concatenate(
                 [jnp.where(alive[first], team1, 0.0), jnp.where(alive[second], team2, 0.0)]
             ),
@@ -74,3 +83,6 @@ class AdversarialBattle(Game):
             touched=jnp.concatenate([count(contact, 1), count(contact, 0)]),
             occupied=gathered.any(0),
         )
+
+    def scripted(self, key: Array, world: ParticleWorld) -> Array:
+        return steer(self, world, [hunt_in_pairs(self, world, team) for team in (0, 1)])

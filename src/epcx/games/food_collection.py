@@ -5,9 +5,16 @@ import numpy as np
 from jaxtyping import Array
 
 from epcx.errors import InputError
-from epcx.games.game import Game
-from epcx.games.particle import count, expand, nearest, squared_distances
-from epcx.games.world import FOOD, EntityType, Role, Verdict, World
+from epcx.games.particle import (
+    FOOD,
+    EntityType,
+    ParticleGame,
+    ParticleRole,
+    ParticleWorld,
+    Resolution,
+)
+from epcx.games.physics import count, expand, nearest, squared_distances
+from epcx.games.scripted import assign_food, steer
 
 FOOD_REWARD = 6.0  # for all places together, when there are as many as agents
 COLLISION_PENALTY = 3.0
@@ -15,16 +22,18 @@ ALL_OCCUPIED_BONUS = 10.0
 BONUS_DECAY = 2.0 / 26  # per step
 
 
-class FoodCollection(Game):
+class FoodCollection(ParticleGame):
     name = "food-collection"
-    roles = (Role("collector", size=0.05, acceleration=4.0, max_speed=4.0, colour="#4f8fd9"),)
+    roles = (
+        ParticleRole("collector", size=0.05, acceleration=4.0, max_speed=4.0, colour="#4f8fd9"),
+    )
     entity_types = (
         EntityType("teammates", ("collector",)),
         EntityType("food", FOOD),
     )
     stages = ("3", "6", "12", "24")
-    statistics = ("ate", "touched")
-    covers = True
+    statistics = {"ate": "pellets touched per episode", "touched": "contacts per episode"}
+    final_statistics = {"coverage": "share of the food occupied at the end"}
     rules = (
         "Every step, each food place that somebody stands on gives +6/N to all of the N agents.",
         "Two agents that touch get -3/N each.",
@@ -41,7 +50,7 @@ class FoodCollection(Game):
     def default_food(self) -> int:
         return self.num_agents
 
-    def judge(self, world: World, position: Array) -> Verdict:
+    def resolve(self, world: ParticleWorld, position: Array) -> Resolution:
         alive, size, n = world.alive, self.roles[0].size, self.num_agents
         apart = squared_distances(position, position)  # [agents, agents]
         themselves = expand(np.eye(n, dtype=bool), apart)
@@ -55,7 +64,7 @@ class FoodCollection(Game):
         bonus = ALL_OCCUPIED_BONUS - BONUS_DECAY * (world.time + 1)
         shaping = jnp.where(occupied.all(0), bonus, 0.0) - nearest(to_food, alive[:, None], 1)
         nothing = jnp.zeros(alive.shape)
-        return Verdict(
+        return Resolution(
             reward=jnp.where(alive, reward, 0.0),
             shaping=jnp.where(alive, shaping, 0.0),
             died=nothing > 0,
@@ -64,3 +73,6 @@ class FoodCollection(Game):
             touched=count(collided, 1),
             occupied=occupied,
         )
+
+    def scripted(self, key: Array, world: ParticleWorld) -> Array:
+        return steer(self, world, [assign_food(self, world)])

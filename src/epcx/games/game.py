@@ -1,99 +1,230 @@
-"""The contract of all games: how worlds start, step and look.
+"""The contract of any game: roles, worlds, what a step gives, and what agents observe.
 
-A game is a subclass of `Game` with its constants and one method, `judge`: who eats, dies and is
-rewarded. Physics, respawning and observations are the same everywhere and live here.
+A game is a subclass of `Game` with its class attributes and three pure functions of one world:
+`reset`, `step` and `observe`. The world may be any pytree of arrays. Everything else has defaults.
 """
 
+import re
+import reprlib
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import Any, ClassVar
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, Key, PyTree
 
+from epcx import registry
 from epcx.errors import InputError, whole_number
-from epcx.games import particle
-from epcx.games.world import (
-    FOOD,
-    MAX_AGENTS,
-    Entities,
-    EntityType,
-    Events,
-    Observation,
-    Outcome,
-    Population,
-    Role,
-    Verdict,
-    World,
-)
 
-NUM_ACTIONS = 5  # none, +x, -x, +y, -y
-MAX_THRUST = 1e6  # far beyond any speed limit, and safe to square
-EMPTY_BORDER = 0.9  # food and obstacles appear within this share of the world
+MAX_AGENTS = 10_000
+COUNT = re.compile("0*[1-9][0-9]{0,5}", re.ASCII)
+World: TypeAlias = Any  # the state of a running episode: any pytree of arrays
+
+
+@dataclass(frozen=True)
+class Population:
+    """How many agents each role has; written `3-2`, or `6` for one role."""
+
+    counts: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        counts = tuple(whole_number("number of agents", n, 1, MAX_AGENTS) for n in self.counts)
+        object.__setattr__(self, "counts", counts)
+        if not 0 < self.total <= MAX_AGENTS:
+            raise InputError(
+                f"population '{self}' has {self.total} agents: from 1 to {MAX_AGENTS} are allowed"
+            )
+
+    @classmethod
+    def parse(cls, text: "str | int | Population") -> "Population":
+        if isinstance(text, Population):
+            return text
+        parts = str(text).strip().split("-")
+        if not all(COUNT.fullmatch(part) for part in parts):
+            shown = reprlib.repr(str(text))
+            raise InputError(
+                f"population {shown} is malformed: write one whole number of at least 1 per "
+                "role, joined by '-', such as 3-2"
+            )
+        return cls(tuple(int(part) for part in parts))
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts)
+
+    def __str__(self) -> str:
+        return "-".join(map(str, self.counts))
+
+
+@dataclass(frozen=True)
+class Role:
+    """A kind of agent: how many actions it has, and how a replay draws it."""
+
+    name: str
+    num_actions: int
+    colour: str = "#4f8fd9"
+    size: float = 0.05  # radius
+    shares_reward: bool = False  # all members get the same, which counts once in a team's score
+
+
+class Entities(NamedTuple):
+    """One set of entities per agent: features, and which slots hold an entity that is seen."""
+
+    features: Float[Array, "agents slots features *batch"]
+    mask: Bool[Array, "agents slots *batch"]
+
+
+class Observation(eqx.Module):
+    """What every agent sees: its own features, and one set per entity type."""
+
+    own: Float[Array, "agents features *batch"]
+    entities: dict[str, Entities]
+
+
+class Outcome(eqx.Module):
+    """What a step gives: task reward and shaping are kept apart.
+
+    `done`: nothing that is still to come concerns the agent (the time limit is not meant).
+    `events` has the per-agent numbers that the game's `statistics` name, if any.
+    """
+
+    reward: Float[Array, "agents *batch"]
+    shaping: Float[Array, "agents *batch"]
+    done: Bool[Array, "agents *batch"]
+    events: PyTree = None
+
+
+class Scene(NamedTuple):
+    """What a replay draws of a world, in the square [-world_size, world_size]^2."""
+
+    position: Float[Array, "agents 2"]
+    food: Float[Array | np.ndarray, "food 2"] = np.zeros((0, 2), np.float32)
+    obstacles: Float[Array | np.ndarray, "obstacles 2"] = np.zeros((0, 2), np.float32)
 
 
 @dataclass(frozen=True)
 class Game:
-    """The rules of a world, as pure functions.
+    """The rules of a world, as pure functions written for one world.
 
-    Everything is written for one world, and callers vmap. `step` and the observations also take
-    many worlds at once, with the batch axes at the end of every array: fastest on a CPU.
-    `food` is the number of pellets (by default the game's own), `world_size` half the side of
-    the square that the agents live in.
+    Episodes last `horizon` steps. A game that is over earlier keeps all agents `done` until then.
+    The `*_batch` methods take many worlds, with the batch as the last axis of every array.
     """
 
     population: Population
-    food: int | None = None
-    world_size: float = 1.0
 
     name: ClassVar[str]
     roles: ClassVar[tuple[Role, ...]]
-    entity_types: ClassVar[tuple[EntityType, ...]]
-    stages: ClassVar[tuple[str, ...]]  # the populations of the paper
-    rules: ClassVar[tuple[str, ...]]  # for people, a sentence each
-    statistics: ClassVar[tuple[str, ...]]  # the fields of `Events` that tell how a game went
-    covers: ClassVar[bool] = False  # whether the share of occupied food matters
-    symmetric: ClassVar[bool] = False  # whether all roles are the same but for their names
-    food_name: ClassVar[str] = "food"
-    food_size: ClassVar[float] = 0.03
-    obstacle_size: ClassVar[float] = 0.2
-    food_respawns: ClassVar[bool] = False
-    walls: ClassVar[bool] = True
+    stages: ClassVar[tuple[str, ...]]  # the populations of its curriculum
     horizon: ClassVar[int] = 25
+    rules: ClassVar[tuple[str, ...]] = ()  # for people, a sentence each
+    soft_actions: ClassVar[bool] = False  # True: any weights; False: one-hot vectors only
+    statistics: ClassVar[Mapping[str, str]] = {}  # fields of events, summed over an episode
+    final_statistics: ClassVar[Mapping[str, str]] = {}  # numbers in events after the last step
+    symmetric: ClassVar[bool] = False  # all roles are the same but for their names
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "population", Population.parse(self.population))
-        roles = "-".join(role.name for role in self.roles)
         if len(self.population.counts) != len(self.roles):
+            roles = "-".join(role.name for role in self.roles)
             raise InputError(
                 f"population '{self.population}' does not fit {self.name}, which has "
                 f"{len(self.roles)} role{'s' * (len(self.roles) > 1)} ({roles}): write it like "
                 f"{self.stages[0]}"
             )
-        if self.food is not None:
-            whole_number("food", self.food, 0, MAX_AGENTS)
-        if not isinstance(self.world_size, int | float) or not 0 < self.world_size < np.inf:
-            raise InputError(f"world_size {self.world_size!r} is not a positive number")
 
-    # Who is who
+    # What a game must define
+
+    def reset(self, key: Key[Array, ""]) -> World:
+        """A new world."""
+        raise NotImplementedError
+
+    def step(
+        self, key: Key[Array, ""], world: World, actions: Float[Array, "agents actions"]
+    ) -> tuple[World, Outcome]:
+        """Plays one step; a row of `actions` is one-hot, or weights where actions are soft."""
+        raise NotImplementedError
+
+    def observe(self, world: World) -> Observation:
+        """What every agent sees. What is masked should be zero."""
+        raise NotImplementedError
+
+    # What a game may define
+
+    def alive(self, world: World) -> Bool[Array, "agents"]:
+        """Who takes part: the dead get no reward, no loss and no attention."""
+        return jnp.ones(self.num_agents, bool)
+
+    def scripted(self, key: Key[Array, ""], world: World) -> Float[Array, "agents actions"]:
+        """Fixed behaviour for every role, to compare with."""
+        raise InputError(f"{self.name} has no scripted players: use random")
+
+    def scene(self, world: World) -> Scene:
+        """Where everything is, for replays."""
+        raise InputError(
+            f"{self.name} cannot be replayed: it has no 2-D positions (its method `scene`)"
+        )
+
+    def observe_flat(self, world: World) -> Float[Array, "agents width"]:
+        """The observation as one vector per agent, for networks of one population."""
+        seen = self.observe(world)
+        parts = [seen.own]
+        for name in sorted(seen.entities):
+            features, mask = seen.entities[name]
+            parts += [jnp.where(mask[..., None], features, 0.0), mask[..., None]]
+        return jnp.concatenate([x.reshape(len(x), -1).astype(jnp.float32) for x in parts], 1)
+
+    # Many worlds: the batch is the last axis of every array
+
+    def reset_batch(self, keys: Key[Array, "batch"]) -> World:
+        return jax.vmap(self.reset, out_axes=-1)(keys)
+
+    def step_batch(
+        self,
+        keys: Key[Array, "batch"],
+        worlds: World,
+        actions: Float[Array, "agents actions batch"],
+    ) -> tuple[World, Outcome]:
+        return jax.vmap(self.step, (0, -1, -1), -1)(keys, worlds, actions)
+
+    def observe_batch(self, worlds: World) -> Observation:
+        return jax.vmap(self.observe, -1, -1)(worlds)
+
+    def observe_flat_batch(self, worlds: World) -> Float[Array, "agents width batch"]:
+        return jax.vmap(self.observe_flat, -1, -1)(worlds)
+
+    def alive_batch(self, worlds: World) -> Bool[Array, "agents batch"]:
+        return jax.vmap(self.alive, -1, -1)(worlds)
+
+    # Agents and roles
+
+    @property
+    def reference(self) -> str:
+        """What configs call the game: its name if it comes with epcx, else module:Class."""
+        built_in = type(self).__module__.startswith("epcx.games.")
+        return self.name if built_in else registry.reference(type(self))
+
+    @property
+    def has_script(self) -> bool:
+        return type(self).scripted is not Game.scripted
 
     @property
     def num_agents(self) -> int:
         return self.population.total
 
     @property
-    def num_food(self) -> int:
-        return self.default_food if self.food is None else self.food
+    def num_actions(self) -> int:
+        """The length of an action: the most that any role has."""
+        return max(role.num_actions for role in self.roles)
 
-    @property
-    def default_food(self) -> int:
-        raise NotImplementedError
-
-    @property
-    def num_obstacles(self) -> int:
-        return 0
+    @cached_property
+    def action_mask(self) -> Bool[np.ndarray, "agents actions"]:
+        """Which actions each agent has."""
+        counts = np.repeat([role.num_actions for role in self.roles], self.population.counts)
+        return np.arange(self.num_actions)[None] < counts[:, None]
 
     @cached_property
     def members(self) -> dict[str, slice]:
@@ -119,6 +250,22 @@ class Game:
         names = ", ".join(role.name for role in self.roles)
         raise InputError(f"{self.name} has no role {name!r}: its roles are {names}")
 
+    @cached_property
+    def observation_shapes(self) -> Observation:
+        """The shapes of an observation of one world."""
+        return jax.eval_shape(self.observe, self._world_shapes)
+
+    @cached_property
+    def flat_width(self) -> int:
+        """The length of one flat observation."""
+        return int(jax.eval_shape(self.observe_flat, self._world_shapes).shape[1])
+
+    @cached_property
+    def _world_shapes(self) -> World:
+        return jax.eval_shape(lambda: self.reset(jax.random.key(0)))
+
+    # Scores
+
     def score(self, values: np.ndarray, role: str, axis: int = 0) -> Any:
         """Members' rewards as the paper reports them: a team's sum; the mean without opponents.
 
@@ -136,208 +283,17 @@ class Game:
         return score / (members.stop - members.start)
 
     def total(self, values: np.ndarray, axis: int = 0) -> Any:
-        """What members do, as it is reported: a team's sum; the mean without opponents."""
+        """Statistics of members as they are reported: a team's sum; the mean without opponents."""
         return values.sum(axis) if len(self.roles) > 1 else values.mean(axis)
 
-    def per_agent(self, field: str) -> np.ndarray:
-        """A field of `Role` for every agent [N]."""
-        values = [getattr(role, field) for role in self.roles]
-        return np.repeat(np.asarray(values, np.float32), self.population.counts)
 
-    # Playing
-
-    def reset(self, key: Array) -> World:
-        """A new world: everybody alive, at rest, at a random place."""
-        agents, food = jax.random.split(key)
-        n = self.num_agents
-        return World(
-            position=self.scatter(agents, n, 1.0),
-            velocity=jnp.zeros((n, 2), jnp.float32),
-            alive=jnp.ones(n, bool),
-            food=self.scatter(food, self.num_food),
-            time=jnp.zeros((), jnp.int32),
+def check(cls: type[Game]) -> None:
+    """Refuses a class that does not meet the contract."""
+    require = ("reset", "step", "observe")
+    registry.require(cls, Game, "game", require, "name", "roles", "stages")
+    for stage in cls.stages:
+        Population.parse(stage)
+    if not cls.stages or not cls.roles or not all(isinstance(role, Role) for role in cls.roles):
+        raise InputError(
+            f"game {registry.reference(cls)} needs at least one stage, and roles of type Role"
         )
-
-    def scatter(self, key: Array, n: int, share: float = EMPTY_BORDER) -> Float[Array, "n 2"]:
-        """Places drawn uniformly from a share of the world."""
-        reach = share * self.world_size
-        return jax.random.uniform(key, (n, 2), jnp.float32, minval=-reach, maxval=reach)
-
-    def step(self, key: Array, world: World, actions: Any) -> tuple[World, Outcome]:
-        """Plays one step. Actions [N, 5] are weights of none, +x, -x, +y, -y, used as they are.
-
-        With batch axes at the end of world and actions, `key` has one key per world.
-        """
-        world = jax.tree.map(jnp.asarray, world)  # NumPy's arrays are welcome
-        actions = self._checked(key, world, actions)
-        arrivals = world.food
-        if self.food_respawns:
-            scatter = partial(self.scatter, n=self.num_food)
-            for _ in world.time.shape:
-                scatter = jax.vmap(scatter, out_axes=-1)
-            arrivals = scatter(key)
-        return self._batched_transition(world, actions, arrivals)
-
-    def _checked(self, key: Array, world: World, actions: Any) -> Float[Array, "..."]:
-        """The actions as numbers, if they, the world and the keys fit the game and each other."""
-        batch, n = world.time.shape, self.num_agents
-        here = f"{self.name} {self.population}"
-        fits = world.position.shape == world.velocity.shape == (n, 2, *batch)
-        fits &= world.alive.shape == (n, *batch) and world.alive.dtype == bool
-        for places, number in ((world.food, self.num_food), (world.obstacles, self.num_obstacles)):
-            fits &= number == 0 if places is None else places.shape == (number, 2, *batch)
-        if not fits:
-            raise InputError(f"this world does not fit {here}: use one that its reset or step gave")
-        typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
-        if (key.shape if typed else key.shape[:-1]) != batch:
-            raise InputError(f"{here} needs one key per world, for worlds of shape {batch}")
-        expected = (n, NUM_ACTIONS, *batch)
-        try:
-            numbers = jnp.asarray(actions)
-        except (TypeError, ValueError):
-            raise InputError(f"actions of {here} must be numbers of shape {expected}") from None
-        if numbers.shape != expected or jnp.issubdtype(numbers.dtype, jnp.complexfloating):
-            raise InputError(
-                f"actions of shape {numbers.shape} and type {numbers.dtype} do not fit {here}: it "
-                f"takes real numbers {expected}, for each agent the weights of none, +x, -x, +y, -y"
-            )
-        return numbers.astype(jnp.float32)
-
-    @cached_property
-    def _batched_transition(self):  # type: ignore[no-untyped-def]
-        return particle.batch_last(self._transition)
-
-    def _transition(self, world: World, actions: Array, arrivals: Array) -> tuple[World, Outcome]:
-        thrust = jnp.stack([actions[:, 1] - actions[:, 2], actions[:, 3] - actions[:, 4]], 1)
-        thrust = thrust * particle.expand(self.per_agent("acceleration"), thrust)
-        valid = jnp.isfinite(actions).all(1)
-        thrust = jnp.clip(jnp.where(valid[:, None], thrust, 0.0), -MAX_THRUST, MAX_THRUST)
-        position, velocity = self.move(world, thrust)
-        verdict = self.judge(world, position)
-        alive = world.alive & ~verdict.died
-        food = world.food
-        if self.food_respawns:
-            food = jnp.where(verdict.occupied[:, None], arrivals, food)
-        events = Events(
-            ate=verdict.ate.astype(jnp.int32),
-            killed=verdict.killed.astype(jnp.int32),
-            died=verdict.died,
-            touched=verdict.touched.astype(jnp.int32),
-            occupied=verdict.occupied,
-            invalid=~valid,
-        )
-        after = World(position, velocity, alive, food, world.time + 1, world.obstacles)
-        reward, shaping = (x.astype(jnp.float32) for x in (verdict.reward, verdict.shaping))
-        return after, Outcome(reward, shaping, self.finished(alive), events)
-
-    def move(self, world: World, thrust: Array) -> tuple[Array, Array]:
-        """Positions and velocities after the step. The dead stay, but still push."""
-        velocity = self.accelerate(world, thrust)
-        moved = world.position + particle.TIME_STEP * velocity
-        moved = jnp.clip(moved, -self.world_size, self.world_size)
-        return jnp.where(world.alive[:, None], moved, world.position), velocity
-
-    def accelerate(self, world: World, thrust: Array) -> Array:
-        """Velocities after the step, under thrust and the contact with agents and obstacles."""
-        position, size = world.position, self.per_agent("size")
-        force = thrust + particle.contact_forces(position, position, size[:, None] + size[None, :])
-        if world.obstacles is not None:
-            force = force + particle.contact_forces(
-                position, world.obstacles, size[:, None] + self.obstacle_size
-            )
-        return particle.accelerate(world.velocity, force, self.per_agent("max_speed"))
-
-    def judge(self, world: World, position: Array) -> Verdict:
-        """The rules: `world` as the step began, `position` where everybody is now.
-
-        Index and reduce axes from the front: axes at the end belong to a batch of worlds.
-        """
-        raise NotImplementedError
-
-    def finished(self, alive: Array) -> Array:
-        """For whom nothing is left to come, given who is alive after the step."""
-        return ~alive
-
-    # Seeing
-
-    def observe(self, world: World) -> Observation:
-        """What every agent sees. The dead, itself and empty slots are masked, and zero."""
-        own = jnp.concatenate([world.velocity, world.position, world.alive[:, None]], 1)
-        return Observation(
-            own, {kind.name: self._entities(kind, world) for kind in self.entity_types}
-        )
-
-    def _entities(self, kind: EntityType, world: World) -> Entities:
-        if isinstance(kind.shows, str):
-            things = world.food if kind.shows == FOOD else world.obstacles
-            assert things is not None
-            features = things[None] - world.position[:, None]
-            return Entities(features, jnp.ones(features.shape[:2] + features.shape[3:], bool))
-        blocks = [
-            self._others(world, self.members[role.name], self.members[seen], kind.with_velocity)
-            for role, seen in zip(self.roles, kind.shows, strict=True)
-        ]
-        slots = max(block.mask.shape[1] for block in blocks)
-
-        def stack(parts: tuple[Array, ...]) -> Array:
-            """The blocks below each other, widened to the same number of slots."""
-            return jnp.concatenate(
-                [
-                    jnp.pad(x, [(0, 0), (0, slots - x.shape[1])] + [(0, 0)] * (x.ndim - 2))
-                    for x in parts
-                ]
-            )
-
-        return Entities(*map(stack, zip(*blocks, strict=True)))
-
-    def _others(self, world: World, observers: slice, seen: slice, with_velocity: bool) -> Entities:
-        """The agents `seen`, as the agents `observers` see them."""
-        features = world.position[seen][None] - world.position[observers][:, None]
-        if with_velocity:
-            velocity = jnp.broadcast_to(world.velocity[seen], features.shape)
-            features = jnp.concatenate([features, velocity], 2)
-        mask = jnp.broadcast_to(world.alive[seen], features.shape[:2] + features.shape[3:])
-        if observers == seen:
-            mask = mask & ~particle.expand(np.eye(len(mask), dtype=bool), mask)
-        return Entities(jnp.where(mask[:, :, None], features, 0.0), mask)
-
-    def observe_flat(self, world: World) -> Float[Array, "agents width *batch"]:
-        """The same as one vector per agent, in the layout of the paper's authors.
-
-        Own velocity, position, alive; (relative position, 1) of each pellet; then of all others, in
-        order and without the agent itself: relative positions, velocities, alive. The dead are 0.
-        """
-        position = world.position
-        pellets = world.food[None] - position[:, None]
-        seen = others(world.alive[:, None])
-        return flatten(
-            world.velocity[:, None],
-            position[:, None],
-            world.alive[:, None, None],
-            jnp.concatenate([pellets, jnp.ones_like(pellets[:, :, :1])], 2),
-            jnp.where(seen, others(position) - position[:, None], 0.0),
-            jnp.where(seen, others(world.velocity), 0.0),
-            seen,
-        )
-
-    @cached_property
-    def flat_width(self) -> int:
-        """The length of one flat observation."""
-        world = jax.eval_shape(self.reset, jax.random.key(0))
-        return int(jax.eval_shape(self.observe_flat, world).shape[1])
-
-
-def others(values: Array) -> Array:
-    """For each row of [n, k, *batch] all rows but itself, in order: [n, n-1, k, *batch]."""
-    n = len(values)
-    before = np.arange(n - 1)[None, :] < np.arange(n)[:, None]
-    # A select between two shifted copies: gathers are slow.
-    return jnp.where(
-        before.reshape(n, n - 1, *[1] * (values.ndim - 1)), values[None, :-1], values[None, 1:]
-    )
-
-
-def flatten(*parts: Array) -> Float[Array, "agents width *batch"]:
-    """Joins parts [agents, slots, features, *batch] to one vector per agent."""
-    rows = [x.reshape(x.shape[0], x.shape[1] * x.shape[2], *x.shape[3:]) for x in parts]
-    return jnp.concatenate([row.astype(jnp.float32) for row in rows], 1)

@@ -1,123 +1,356 @@
-"""Two-dimensional particle physics, shared by all games.
+"""Particle games: agents move in a square by thrust, damping and contact forces.
 
-Every function works on whole arrays whose leading axes are written in its docstring; any further
-axes at the end belong to a batch of worlds. Games therefore index and reduce axes from the front
-(`x[:, 0]`, `sum(1)`), never from the back.
+A particle game is a subclass of `ParticleGame` with its constants and one method, `resolve`: who
+eats, dies and is rewarded. Physics, respawning and observations are shared and live here. All of
+it also takes many worlds at once, with the batch axes at the end of every array: on a CPU that is
+several times faster than a batch axis in front.
 """
 
-from collections.abc import Callable
-from typing import TypeVar
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, ClassVar, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
-TIME_STEP = 0.1
-DAMPING = 0.25
-CONTACT_FORCE = 100.0
-CONTACT_MARGIN = 1e-3
+from epcx.errors import InputError, whole_number
+from epcx.games import physics
+from epcx.games.game import MAX_AGENTS, Entities, Game, Observation, Outcome, Role, Scene
 
-Tree = TypeVar("Tree")
+NUM_ACTIONS = 5  # none, +x, -x, +y, -y
+MAX_THRUST = 1e6  # far beyond any speed limit, and safe to square
+EMPTY_BORDER = 0.9  # food and obstacles appear within this share of the world
+FOOD = "food"
+OBSTACLES = "obstacles"
 
 
-def batch_last(function: Callable[..., Tree]) -> Callable[..., Tree]:
-    """Lets `jax.vmap` put the batch on the last axis of every array instead of the first.
+@dataclass(frozen=True)
+class ParticleRole(Role):
+    """A role with a body: how it accelerates, and how fast it can be."""
 
-    Worlds are small and batches are long: with the batch in the innermost loop all arithmetic is
-    contiguous, whatever the population. `function` must accept further axes at the end.
+    num_actions: int = NUM_ACTIONS
+    acceleration: float = 4.0
+    max_speed: float = 3.0
+
+
+@dataclass(frozen=True)
+class EntityType:
+    """A set of entities that an agent sees, encoded alike.
+
+    `shows` names, for each observing role in order, the role whose members are seen; or it is
+    FOOD or OBSTACLES for all.
     """
-    wrapped = jax.custom_batching.custom_vmap(function)
 
-    @wrapped.def_vmap
-    def rule(size, batched, *args):  # type: ignore[no-untyped-def]
-        def to_last(x: Array, is_batched: bool) -> Array:
-            if is_batched:
-                return jnp.moveaxis(x, 0, -1)
-            return jnp.broadcast_to(x[..., None], (*x.shape, size))
+    name: str
+    shows: tuple[str, ...] | str
+    with_velocity: bool = True
 
-        outputs = wrapped(*jax.tree.map(to_last, args, tuple(batched)))
-        return (
-            jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), outputs),
-            jax.tree.map(lambda _: True, outputs),
+
+class ParticleWorld(eqx.Module):
+    """The full state of one running episode; `time` counts the steps played so far."""
+
+    position: Float[Array, "agents 2 *batch"]
+    velocity: Float[Array, "agents 2 *batch"]
+    alive: Bool[Array, "agents *batch"]
+    food: Float[Array, "food 2 *batch"]
+    time: Int[Array, "*batch"]
+    obstacles: Float[Array, "obstacles 2 *batch"] | None = None  # in predator-prey
+
+
+class Events(eqx.Module):
+    """What happened in a step, so that statistics need no second copy of the rules."""
+
+    ate: Int[Array, "agents *batch"]  # pellets touched
+    killed: Int[Array, "agents *batch"]  # deaths that the agent had a part in
+    died: Bool[Array, "agents *batch"]
+    touched: Int[Array, "agents *batch"]  # agents whose contact counts in the rules
+    occupied: Bool[Array, "food *batch"]  # touched by an agent that may eat
+    invalid: Bool[Array, "agents *batch"]  # the action was not finite, and was ignored
+
+    @property
+    def coverage(self) -> Float[Array, "*batch"]:
+        """The share of the food that is occupied."""
+        return self.occupied.mean(0)
+
+
+class Resolution(NamedTuple):
+    """What the rules decide in a step."""
+
+    reward: Float[Array, "agents *batch"]
+    shaping: Float[Array, "agents *batch"]
+    died: Bool[Array, "agents *batch"]
+    ate: Float[Array, "agents *batch"]
+    killed: Float[Array, "agents *batch"]
+    touched: Float[Array, "agents *batch"]
+    occupied: Bool[Array, "food *batch"]
+
+
+@dataclass(frozen=True)
+class ParticleGame(Game):
+    """`food` is the number of pellets (by default the game's own), `world_size` half the side of
+    the square that the agents live in.
+    """
+
+    food: int | None = None
+    world_size: float = 1.0
+
+    roles: ClassVar[tuple[ParticleRole, ...]]
+    entity_types: ClassVar[tuple[EntityType, ...]]
+    soft_actions = True
+    food_name: ClassVar[str] = "food"
+    food_size: ClassVar[float] = 0.03
+    obstacle_size: ClassVar[float] = 0.2
+    food_respawns: ClassVar[bool] = False
+    walls: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.food is not None:
+            whole_number("food", self.food, 0, MAX_AGENTS)
+        if not isinstance(self.world_size, int | float) or not 0 < self.world_size < np.inf:
+            raise InputError(f"world_size {self.world_size!r} is not a positive number")
+
+    @property
+    def num_food(self) -> int:
+        return self.default_food if self.food is None else self.food
+
+    @property
+    def default_food(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def num_obstacles(self) -> int:
+        return 0
+
+    def per_agent(self, field: str) -> Float[np.ndarray, "agents"]:
+        """A field of the roles for every agent."""
+        values = [getattr(role, field) for role in self.roles]
+        return np.repeat(np.asarray(values, np.float32), self.population.counts)
+
+    # Playing
+
+    def reset(self, key: PRNGKeyArray) -> ParticleWorld:
+        """A new world: all agents alive, at rest, at a random place."""
+        agents, food = jax.random.split(key)
+        n = self.num_agents
+        return ParticleWorld(
+            position=self.scatter(agents, n, 1.0),
+            velocity=jnp.zeros((n, 2), jnp.float32),
+            alive=jnp.ones(n, bool),
+            food=self.scatter(food, self.num_food),
+            time=jnp.zeros((), jnp.int32),
         )
 
-    return wrapped
+    def scatter(
+        self, key: PRNGKeyArray, n: int, share: float = EMPTY_BORDER
+    ) -> Float[Array, "n 2"]:
+        """Places drawn uniformly from a share of the world."""
+        reach = share * self.world_size
+        return jax.random.uniform(key, (n, 2), jnp.float32, minval=-reach, maxval=reach)
+
+    def step(self, key: Array, world: ParticleWorld, actions: Any) -> tuple[ParticleWorld, Outcome]:
+        """Plays one step. Actions [N, 5] are weights of none, +x, -x, +y, -y, used as they are.
+
+        With batch axes at the end of world and actions, `key` has one key per world.
+        """
+        world = jax.tree.map(jnp.asarray, world)  # NumPy's arrays are welcome
+        actions = self._checked(key, world, actions)
+        new_food = world.food
+        if self.food_respawns:
+            scatter = partial(self.scatter, n=self.num_food)
+            for _ in world.time.shape:
+                scatter = jax.vmap(scatter, out_axes=-1)
+            new_food = scatter(key)
+        return self._batched_transition(world, actions, new_food)
+
+    def step_batch(
+        self, keys: Array, worlds: ParticleWorld, actions: Any
+    ) -> tuple[ParticleWorld, Outcome]:
+        return self.step(keys, worlds, actions)
+
+    def _checked(
+        self, key: Array, world: ParticleWorld, actions: Any
+    ) -> Float[Array, "agents 5 *batch"]:
+        """The actions as numbers, if they, the world and the keys fit the game and each other."""
+        batch, n = world.time.shape, self.num_agents
+        here = f"{self.name} {self.population}"
+        fits = world.position.shape == world.velocity.shape == (n, 2, *batch)
+        fits &= world.alive.shape == (n, *batch) and world.alive.dtype == bool
+        for places, number in ((world.food, self.num_food), (world.obstacles, self.num_obstacles)):
+            fits &= number == 0 if places is None else places.shape == (number, 2, *batch)
+        if not fits:
+            raise InputError(f"this world does not fit {here}: use one that its reset or step gave")
+        typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+        if (key.shape if typed else key.shape[:-1]) != batch:
+            raise InputError(f"{here} needs one key per world, for worlds of shape {batch}")
+        expected = (n, NUM_ACTIONS, *batch)
+        try:
+            numbers = jnp.asarray(actions)
+        except (TypeError, ValueError):
+            raise InputError(f"actions of {here} must be numbers of shape {expected}") from None
+        if numbers.shape != expected or jnp.issubdtype(numbers.dtype, jnp.complexfloating):
+            raise InputError(
+                f"actions of shape {numbers.shape} and type {numbers.dtype} do not fit {here}: it "
+                f"takes real numbers {expected}, for each agent the weights of none, +x, -x, +y, -y"
+            )
+        return numbers.astype(jnp.float32)
+
+    @cached_property
+    def _batched_transition(self):  # type: ignore[no-untyped-def]
+        return physics.batch_last(self._transition)
+
+    def _transition(
+        self, world: ParticleWorld, actions: Array, new_food: Array
+    ) -> tuple[ParticleWorld, Outcome]:
+        thrust = jnp.stack([actions[:, 1] - actions[:, 2], actions[:, 3] - actions[:, 4]], 1)
+        thrust = thrust * physics.expand(self.per_agent("acceleration"), thrust)
+        valid = jnp.isfinite(actions).all(1)
+        thrust = jnp.clip(jnp.where(valid[:, None], thrust, 0.0), -MAX_THRUST, MAX_THRUST)
+        position, velocity = self.move(world, thrust)
+        decided = self.resolve(world, position)
+        alive = world.alive & ~decided.died
+        food = world.food
+        if self.food_respawns:
+            food = jnp.where(decided.occupied[:, None], new_food, food)
+        events = Events(
+            ate=decided.ate.astype(jnp.int32),
+            killed=decided.killed.astype(jnp.int32),
+            died=decided.died,
+            touched=decided.touched.astype(jnp.int32),
+            occupied=decided.occupied,
+            invalid=~valid,
+        )
+        after = ParticleWorld(position, velocity, alive, food, world.time + 1, world.obstacles)
+        reward, shaping = (x.astype(jnp.float32) for x in (decided.reward, decided.shaping))
+        return after, Outcome(reward, shaping, self.finished(alive), events)
+
+    def move(self, world: ParticleWorld, thrust: Array) -> tuple[Array, Array]:
+        """Positions and velocities after the step. The dead stay, but still push."""
+        velocity = self.accelerate(world, thrust)
+        moved = world.position + physics.TIME_STEP * velocity
+        moved = jnp.clip(moved, -self.world_size, self.world_size)
+        return jnp.where(world.alive[:, None], moved, world.position), velocity
+
+    def accelerate(self, world: ParticleWorld, thrust: Array) -> Array:
+        """Velocities after the step, under thrust and the contact with agents and obstacles."""
+        position, size = world.position, self.per_agent("size")
+        force = thrust + physics.contact_forces(position, position, size[:, None] + size[None, :])
+        if world.obstacles is not None:
+            force = force + physics.contact_forces(
+                position, world.obstacles, size[:, None] + self.obstacle_size
+            )
+        return physics.accelerate(world.velocity, force, self.per_agent("max_speed"))
+
+    def resolve(
+        self, world: ParticleWorld, position: Float[Array, "agents 2 *batch"]
+    ) -> Resolution:
+        """The rules: `world` as the step began, `position` where everybody is now.
+
+        Index and reduce axes from the front: axes at the end belong to a batch of worlds.
+        """
+        raise NotImplementedError
+
+    def finished(self, alive: Bool[Array, "agents *batch"]) -> Bool[Array, "agents *batch"]:
+        """Agents without any reward to come, given who is alive after the step."""
+        return ~alive
+
+    # Observing
+
+    def alive(self, world: ParticleWorld) -> Bool[Array, "agents *batch"]:
+        return world.alive
+
+    def alive_batch(self, worlds: ParticleWorld) -> Bool[Array, "agents batch"]:
+        return self.alive(worlds)
+
+    def scene(self, world: ParticleWorld) -> Scene:
+        nothing = jnp.zeros((0, 2))
+        return Scene(
+            world.position, world.food, nothing if world.obstacles is None else world.obstacles
+        )
+
+    def observe(self, world: ParticleWorld) -> Observation:
+        """What every agent sees. The dead, itself and empty slots are masked, and zero."""
+        own = jnp.concatenate([world.velocity, world.position, world.alive[:, None]], 1)
+        return Observation(
+            own, {kind.name: self._entities(kind, world) for kind in self.entity_types}
+        )
+
+    def observe_batch(self, worlds: ParticleWorld) -> Observation:
+        return self.observe(worlds)
+
+    def _entities(self, kind: EntityType, world: ParticleWorld) -> Entities:
+        if isinstance(kind.shows, str):
+            things = world.food if kind.shows == FOOD else world.obstacles
+            assert things is not None
+            features = things[None] - world.position[:, None]
+            return Entities(features, jnp.ones(features.shape[:2] + features.shape[3:], bool))
+        blocks = [
+            self._others(world, self.members[role.name], self.members[seen], kind.with_velocity)
+            for role, seen in zip(self.roles, kind.shows, strict=True)
+        ]
+        slots = max(block.mask.shape[1] for block in blocks)
+
+        def stack(parts: tuple[Array, ...]) -> Array:
+            """The blocks below each other, widened to the same number of slots."""
+            return jnp.concatenate(
+                [
+                    jnp.pad(x, [(0, 0), (0, slots - x.shape[1])] + [(0, 0)] * (x.ndim - 2))
+                    for x in parts
+                ]
+            )
+
+        return Entities(*map(stack, zip(*blocks, strict=True)))
+
+    def _others(
+        self, world: ParticleWorld, observers: slice, seen: slice, with_velocity: bool
+    ) -> Entities:
+        """The agents `seen`, as the agents `observers` see them."""
+        features = world.position[seen][None] - world.position[observers][:, None]
+        if with_velocity:
+            velocity = jnp.broadcast_to(world.velocity[seen], features.shape)
+            features = jnp.concatenate([features, velocity], 2)
+        mask = jnp.broadcast_to(world.alive[seen], features.shape[:2] + features.shape[3:])
+        if observers == seen:
+            mask = mask & ~physics.expand(np.eye(len(mask), dtype=bool), mask)
+        return Entities(jnp.where(mask[:, :, None], features, 0.0), mask)
+
+    def observe_flat(self, world: ParticleWorld) -> Float[Array, "agents width *batch"]:
+        """The same as one vector per agent, in the layout of the paper's authors.
+
+        Own velocity, position, alive; (relative position, 1) of each pellet; then of all others, in
+        order and without the agent itself: relative positions, velocities, alive. The dead are 0.
+        """
+        position = world.position
+        pellets = world.food[None] - position[:, None]
+        seen = others(world.alive[:, None])
+        return flatten(
+            world.velocity[:, None],
+            position[:, None],
+            world.alive[:, None, None],
+            jnp.concatenate([pellets, jnp.ones_like(pellets[:, :, :1])], 2),
+            jnp.where(seen, others(position) - position[:, None], 0.0),
+            jnp.where(seen, others(world.velocity), 0.0),
+            seen,
+        )
+
+    def observe_flat_batch(self, worlds: ParticleWorld) -> Float[Array, "agents width batch"]:
+        return self.observe_flat(worlds)
 
 
-def expand(constant: np.ndarray, like: Array) -> np.ndarray:
-    """A constant with the leading axes of `like`, shaped to broadcast over the others."""
-    return constant.reshape(*constant.shape, *[1] * (like.ndim - constant.ndim))
+def others(values: Shaped[Array, "n k *batch"]) -> Shaped[Array, "n others k *batch"]:
+    """For each row all rows but itself, in order."""
+    n = len(values)
+    before = np.arange(n - 1)[None, :] < np.arange(n)[:, None]
+    # A select between two shifted copies: gathers are slow.
+    return jnp.where(
+        before.reshape(n, n - 1, *[1] * (values.ndim - 1)), values[None, :-1], values[None, 1:]
+    )
 
 
-def differences(
-    a: Float[Array, "n 2 *batch"], b: Float[Array, "m 2 *batch"]
-) -> tuple[Float[Array, "n m *batch"], Float[Array, "n m *batch"]]:
-    """a_i - b_j, its two components apart (a trailing axis of 2 would ruin vectorisation)."""
-    return a[:, None, 0] - b[None, :, 0], a[:, None, 1] - b[None, :, 1]
-
-
-def squared_distances(
-    a: Float[Array, "n 2 *batch"], b: Float[Array, "m 2 *batch"]
-) -> Float[Array, "n m *batch"]:
-    """|a_i - b_j|^2."""
-    dx, dy = differences(a, b)
-    return dx * dx + dy * dy
-
-
-def nearest(squared: Array, mask: Array, axis: int) -> Array:
-    """The smallest distance along `axis` where `mask` holds; 0 where it holds nowhere."""
-    squared = jnp.where(mask, squared, jnp.inf).min(axis, initial=jnp.inf)
-    return jnp.where(squared < jnp.inf, jnp.sqrt(squared), 0.0)
-
-
-def contact_forces(
-    a: Float[Array, "n 2 *batch"],
-    b: Float[Array, "m 2 *batch"],
-    reach: np.ndarray,
-) -> Float[Array, "n 2 *batch"]:
-    """The force of all b on each a: soft spheres that touch at distance `reach` [n, m].
-
-    Two bodies at exactly the same place do not push each other, so an entity may meet itself.
-    """
-    dx, dy = differences(a, b)
-    distance = jnp.sqrt(dx * dx + dy * dy)
-    depth = (jnp.asarray(expand(reach, distance)) - distance) / CONTACT_MARGIN
-    push = CONTACT_FORCE * CONTACT_MARGIN * softplus(depth)
-    strength = push / jnp.maximum(distance, 1e-5)
-    return jnp.stack([(dx * strength).sum(1), (dy * strength).sum(1)], 1)
-
-
-# log(1 + t) / t on [0, 1] as a polynomial, to 1e-5. The logarithm was half of the cost of a step.
-_LOG1P_OVER_T = (
-    np.polynomial.Chebyshev.interpolate(lambda t: np.log1p(t) / t, 5, domain=[0, 1])
-    .convert(kind=np.polynomial.Polynomial)
-    .coef.astype(np.float32)
-)
-
-
-def softplus(x: Array) -> Array:
-    """log(1 + e^x), to an absolute error of 1e-5; exactly 0 far below 0."""
-    t = jnp.exp(-jnp.abs(x))
-    ratio = jnp.full_like(t, _LOG1P_OVER_T[-1])
-    for coefficient in _LOG1P_OVER_T[-2::-1]:
-        ratio = ratio * t + coefficient
-    return jnp.maximum(x, 0) + t * ratio
-
-
-def accelerate(
-    velocity: Float[Array, "n 2 *batch"],
-    force: Float[Array, "n 2 *batch"],
-    max_speed: np.ndarray,
-) -> Float[Array, "n 2 *batch"]:
-    """One time step of unit masses under damping, with speeds clamped to `max_speed` [n]."""
-    velocity = (1 - DAMPING) * velocity + TIME_STEP * force
-    speed = jnp.sqrt(velocity[:, 0] ** 2 + velocity[:, 1] ** 2)
-    excess = jnp.maximum(speed / expand(max_speed, speed), 1.0)
-    # Ends with a division: XLA recomputes anything cheaper inside whatever uses the result.
-    return velocity / excess[:, None]
-
-
-def count(mask: Bool[Array, "..."], axis: int) -> Float[Array, "..."]:
-    """How many are true along `axis`, as float32."""
-    return mask.sum(axis, dtype=jnp.float32)
+def flatten(*parts: Array) -> Float[Array, "agents width *batch"]:
+    """Joins parts [agents, slots, features, *batch] to one vector per agent."""
+    rows = [x.reshape(x.shape[0], x.shape[1] * x.shape[2], *x.shape[3:]) for x in parts]
+    return jnp.concatenate([row.astype(jnp.float32) for row in rows], 1)

@@ -1,30 +1,39 @@
-"""Predator-prey, the unmodified game of the MADDPG paper (`simple_tag` in mpe2), any counts."""
+"""Predator-prey: `simple_tag` of the multi-agent particle environments (mpe2), any counts."""
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from epcx.errors import InputError, whole_number
-from epcx.games.game import Game, flatten, others
-from epcx.games.particle import TIME_STEP, count, squared_distances
-from epcx.games.world import MAX_AGENTS, OBSTACLES, EntityType, Role, Verdict, World
+from epcx.games.game import MAX_AGENTS
+from epcx.games.particle import (
+    OBSTACLES,
+    EntityType,
+    ParticleGame,
+    ParticleRole,
+    ParticleWorld,
+    Resolution,
+    flatten,
+    others,
+)
+from epcx.games.physics import TIME_STEP, count, squared_distances
+from epcx.games.scripted import chase, run_away, steer
 
 TAG_REWARD = 10.0
 
 
 @dataclass(frozen=True)
-class PredatorPrey(Game):
+class PredatorPrey(ParticleGame):
     """`obstacles` is the number of large bodies that stand in the way."""
 
     obstacles: int = 2
 
     name = "predator-prey"
     roles = (
-        Role("prey", size=0.05, acceleration=4.0, max_speed=1.3, colour="#4f8fd9"),
-        Role(
+        ParticleRole("prey", size=0.05, acceleration=4.0, max_speed=1.3, colour="#4f8fd9"),
+        ParticleRole(
             "predator",
             size=0.075,
             acceleration=3.0,
@@ -39,13 +48,13 @@ class PredatorPrey(Game):
         EntityType("obstacles", OBSTACLES),
     )
     stages = ("3-2", "6-4", "12-8")
-    statistics = ("touched",)
+    statistics = {"touched": "contacts per episode"}
     rules = (
         "Every step, each touch of predator and prey: -10 for that prey, +10 for every predator.",
         "Nobody dies. Obstacles stand in the way, and there are no walls.",
         "Shaping: prey pay for leaving the square, up to -10 per axis and step.",
     )
-    walls: ClassVar[bool] = False
+    walls = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -61,17 +70,17 @@ class PredatorPrey(Game):
     def num_obstacles(self) -> int:
         return self.obstacles
 
-    def reset(self, key: Array) -> World:
+    def reset(self, key: Array) -> ParticleWorld:
         agents, obstacles = jax.random.split(key)
         return replace(super().reset(agents), obstacles=self.scatter(obstacles, self.num_obstacles))
 
-    def move(self, world: World, thrust: Array) -> tuple[Array, Array]:
+    def move(self, world: ParticleWorld, thrust: Array) -> tuple[Array, Array]:
         """As mpe2: positions follow the old velocities, and nothing keeps anybody inside."""
         moved = world.position + TIME_STEP * world.velocity
         moved = jnp.where(world.alive[:, None], moved, world.position)
         return moved, self.accelerate(world, thrust)
 
-    def judge(self, world: World, position: Array) -> Verdict:
+    def resolve(self, world: ParticleWorld, position: Array) -> Resolution:
         prey, predators = (self.members[role.name] for role in self.roles)
         alive = world.alive
         reach = sum(role.size for role in self.roles)
@@ -82,7 +91,7 @@ class PredatorPrey(Game):
         team = jnp.where(alive[predators], hits.sum(0), 0.0)
         fence = leaving_penalty(jnp.abs(position[prey]) / self.world_size).sum(1)
         nothing = jnp.zeros(alive.shape)
-        return Verdict(
+        return Resolution(
             reward=jnp.concatenate([-hits, team]),
             shaping=jnp.concatenate([-jnp.where(alive[prey], fence, 0.0), jnp.zeros(team.shape)]),
             died=nothing > 0,
@@ -92,7 +101,7 @@ class PredatorPrey(Game):
             occupied=jnp.zeros((0, *alive.shape[1:]), bool),
         )
 
-    def observe_flat(self, world: World) -> Float[Array, "agents width *batch"]:
+    def observe_flat(self, world: ParticleWorld) -> Float[Array, "agents width *batch"]:
         """mpe2's layout, prey first: own velocity, position; obstacles; others; velocities of prey.
 
         Prey see one velocity less than predators do; their vectors are filled up with zeros.
@@ -108,6 +117,9 @@ class PredatorPrey(Game):
             others(position) - position[:, None],
             velocities.at[:prey, prey - 1].set(0.0),
         )
+
+    def scripted(self, key: Array, world: ParticleWorld) -> Array:
+        return steer(self, world, [run_away(self, world), chase(self, world)])
 
 
 def leaving_penalty(x: Array) -> Array:

@@ -1,19 +1,37 @@
-"""How a match learns: the methods that train one, without evolution around them."""
+"""How a match learns: MARL algorithms behind one contract, without evolution around them."""
 
-from epcx.agents.agent import ARCHITECTURES
-from epcx.errors import InputError
+from typing import Any
+
 from epcx.games import Game
-from epcx.learners.hyperparameters import Hyperparameters
-from epcx.learners.learner import Learner
+from epcx.learners import learner
+from epcx.learners.learner import Learner, ShardedLearner
 from epcx.learners.maddpg import MADDPG
+from epcx.learners.maddpg_config import MADDPGConfig
+from epcx.registry import Registry, reference
 
-METHODS = {"att-maddpg": "attention", "maddpg": "mlp", "mean-field": "mean-field"}
+REGISTRY = Registry("learner", Learner, "epcx.learners", learner.check)
+find, names, register = REGISTRY.find, REGISTRY.names, REGISTRY.register
+register(MADDPG)
 
-__all__ = ["MADDPG", "METHODS", "Hyperparameters", "Learner", "make"]
+__all__ = [
+    "MADDPG",
+    "Learner",
+    "MADDPGConfig",
+    "ShardedLearner",
+    "find",
+    "full_name",
+    "make",
+    "names",
+    "register",
+]
 
 
-def make(method: str, game: Game, hyper: Hyperparameters | None = None) -> MADDPG:
-    """The learner behind a method."""
-    if method not in METHODS:
-        raise InputError(f"unknown method {method!r}: the methods are {', '.join(METHODS)}")
-    return MADDPG(game, ARCHITECTURES[METHODS[method]], hyper or Hyperparameters())
+def make(name: str | type[Learner], game: Game, config: Any = None) -> Learner:
+    """The learner `name` (or "package.module:Class", or a class) for a game."""
+    cls: Any = find(name)
+    return cls(game, cls.Config() if config is None else config)
+
+
+def full_name(cls: type[Learner]) -> str:
+    """What configs call a learner: its name if it comes with epcx, else module:Class."""
+    return cls.name if cls.__module__.startswith("epcx.learners.") else reference(cls)

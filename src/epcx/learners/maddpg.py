@@ -1,8 +1,9 @@
 """MADDPG: decentralised policies and centralised critics (equations 1 and 2 of the paper).
 
-Everything is written for one match; the engine puts many side by side. Batches are last axes.
+Everything is written for one match; execution vmaps it over many. The batch is the last axis.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -11,321 +12,372 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
-from epcx.agents.agent import Agent, Architecture
-from epcx.agents.kernels import precision
-from epcx.agents.seat import Seat, seats
-from epcx.games import NUM_ACTIONS, Game, World
-from epcx.learners.hyperparameters import Hyperparameters
-from epcx.learners.learner import PART
-from epcx.learners.replay import Replay, Step, Transition, replay_bytes, tree_bytes
-from epcx.learners.rollout import Chance, choose, gumbel_softmax, step_worlds
+from epcx.games import Game, World
+from epcx.learners.learner import SHARD, Learner, tree_bytes
+from epcx.learners.maddpg_config import PRESETS, MADDPGConfig
+from epcx.learners.replay_buffer import ReplayBuffer, Step, Transition, buffer_bytes
+from epcx.learners.rollout import (
+    StepNoise,
+    available_actions,
+    gumbel_softmax,
+    sample_actions,
+    step_worlds,
+)
+from epcx.networks.agent import ARCHITECTURES, Agent, Architecture
+from epcx.networks.kernels import precision
+from epcx.networks.seat import Seat, seats
 
-CACHE = 2**21  # bytes of the widest layer at a time: about a core's second-level cache
-LEAST_PART = 2**19  # bytes of the widest layer that make another device worth its while
-SHARE = 24  # of a GPU's memory, for the same: several such layers are alive at once
+CACHE_BYTES = 2**21  # of the widest layer at a time: about a core's second-level cache
+MIN_SHARD_BYTES = 2**19  # of the widest layer, for another device to be worth its while
+LAYERS_ALIVE = 24  # as many such layers are in a GPU's memory at once, at most
 
 
 class State(eqx.Module):
     """All that training needs to go on."""
 
     agents: Agent  # stacked over all seats
-    optimisers: Any  # of the policies and of the critics
-    replay: Replay
+    optimisers: PyTree  # of the policies and of the critics
+    buffer: ReplayBuffer
     worlds: World  # batch last
-    key: Array
-    diverged: Bool[Array, "..."]  # weights would have become infinite: training has stopped
+    key: Key[Array, ""]
+    diverged: Bool[Array, ""]  # a gradient was not finite: training has stopped
 
 
 class Batch(NamedTuple):
-    """A slice of a draw from the replay, and what the agents see before and after."""
+    """A slice of a sample from the buffer, with what agents see and who is alive."""
 
     transition: Transition
-    before: Any
-    after: Any
-    next_actions: Float[Array, "..."]  # [5, N, batch], of the target policies
+    views: PyTree  # features first
+    next_views: PyTree
+    alive: Bool[Array, "agents batch"]
+    next_alive: Bool[Array, "agents batch"]
+    next_actions: Float[Array, "actions agents batch"]  # of the target policies
 
 
 class Losses(NamedTuple):
     """Of one agent."""
 
-    critic: Array
-    policy: Array
+    critic: Float[Array, "*agents"]
+    policy: Float[Array, "*agents"]
 
 
 @dataclass(frozen=True)
-class MADDPG:
-    """The learner of one game, with one architecture.
+class MADDPG(Learner):
+    """The learner of one game, with the networks that its config names.
 
-    `slices` and `agents_at_once` say how an update is laid out in time: gradients are summed over
-    slices of the batch, for some agents side by side. `parts` says over how many devices: all of
-    them play the same, each keeps a part of the replay and learns from a part of the batch. The
-    three change speed and memory only.
+    `slices` and `agents_at_once` lay an update out in time: gradients are accumulated over slices
+    of the batch, for some agents in parallel. `shards` is the number of devices that share the
+    match: all of them play the same, and each keeps a shard of the buffer and of every batch.
+    The three change speed and memory only.
     """
 
     game: Game
-    architecture: Architecture
-    hyper: Hyperparameters = field(default_factory=Hyperparameters)
+    config: MADDPGConfig = field(default_factory=MADDPGConfig)
     slices: int = 1
     agents_at_once: int | None = None
-    parts: int = 1
+    shards: int = 1
+
+    name = "maddpg"
+    Config = MADDPGConfig
+    presets = PRESETS
+
+    @property
+    def architecture(self) -> str:
+        return self.config.network
+
+    @property
+    def networks(self) -> Architecture:
+        return ARCHITECTURES[self.config.network]
 
     # The contract
 
-    def init(self, key: Array) -> Agent:
-        """Fresh agents for all seats."""
-        return self.architecture.agents(key, self.game)
+    def init(self, key: Key[Array, ""]) -> Agent:
+        return self.networks.agents(key, self.game)
 
-    def start(self, key: Array, agents: Agent) -> State:
-        """Fresh optimisers and replay, filled by playing until the first update is due."""
-        reset, warm, rest = jax.random.split(key, 3)
-        keys = jax.random.split(reset, self.hyper.worlds)
+    def start(self, key: Key[Array, ""], agents: Agent) -> State:
+        """Fresh optimisers, and a buffer filled by playing until the first update is due."""
+        config = self.config
+        reset, warmup, rest = jax.random.split(key, 3)
         state = State(
             agents=agents,
             optimisers=self.optimisers(agents),
-            replay=Replay.empty(self.game, self.hyper.worlds, self.hyper.replay, self.parts),
-            worlds=jax.vmap(self.game.reset, out_axes=-1)(keys),
+            buffer=ReplayBuffer.empty(self.game, config.num_envs, config.buffer_size, self.shards),
+            worlds=self.game.reset_batch(jax.random.split(reset, config.num_envs)),
             key=rest,
             diverged=jnp.zeros((), bool),
         )
 
-        def step(i: Array, state: State) -> State:
-            chance = self.chance(jax.random.fold_in(warm, i), 1)
-            return self.play(state, jax.tree.map(lambda x: x[0], chance))[0]
+        def step(i: Int[Array, ""], state: State) -> State:
+            noise = self.step_noise(jax.random.fold_in(warmup, i), 1)
+            return self.play(state, jax.tree.map(lambda x: x[0], noise))[0]
 
-        with precision(self.hyper.precision):
-            return jax.lax.fori_loop(0, self.hyper.warm_up_steps, step, state)
+        with precision(config.precision):
+            return jax.lax.fori_loop(0, config.warmup_steps, step, state)
 
-    def advance(self, state: State, updates: Array) -> tuple[State, dict[str, Array]]:
-        """Plays and learns for a number of updates; means per agent over that time.
+    def advance(
+        self, state: State, updates: Int[Array, ""]
+    ) -> tuple[State, dict[str, Float[Array, "agents"]]]:
+        """Plays and learns for a number of updates; means per agent over that time."""
 
-        Rewards are per episode.
-        """
-
-        def cycle(_: Array, carry: tuple[State, dict[str, Array]]) -> Any:
+        def cycle(_: Int[Array, ""], carry: tuple[State, dict[str, Array]]) -> Any:
             state, sums = carry
-            key, chance, learn = jax.random.split(state.key, 3)
+            key, play_key, update_key = jax.random.split(state.key, 3)
             state = eqx.tree_at(lambda s: s.key, state, key)
-            chances = self.chance(chance, self.hyper.steps_per_update)
-            state, gains = jax.lax.scan(self.play, state, chances)
-            state, losses = self.update(state, learn)
-            gains = jax.tree.map(lambda x: x.mean(0) * self.game.horizon, gains)
-            news = {**gains, "critic_loss": losses.critic, "policy_loss": losses.policy}
-            return state, jax.tree.map(jnp.add, sums, news)
+            noise = self.step_noise(play_key, self.config.steps_per_update)
+            state, rewards = jax.lax.scan(self.play, state, noise)
+            state, losses = self.update(state, update_key)
+            per_episode = jax.tree.map(lambda x: x.mean(0) * self.game.horizon, rewards)
+            metrics = {**per_episode, "critic_loss": losses.critic, "policy_loss": losses.policy}
+            return state, jax.tree.map(jnp.add, sums, metrics)
 
         zeros = jnp.zeros(self.game.num_agents)
         sums = dict.fromkeys(("reward", "shaping", "critic_loss", "policy_loss"), zeros)
-        with precision(self.hyper.precision):
+        with precision(self.config.precision):
             state, sums = jax.lax.fori_loop(0, updates, cycle, (state, sums))
         return state, jax.tree.map(lambda x: x / updates, sums)
 
-    def agents(self, state: State) -> Agent:
-        return state.agents
-
-    def diverged(self, state: State) -> Bool[Array, "..."]:
-        return state.diverged
+    def act(
+        self, key: Key[Array, ""], policies: PyTree, observation: PyTree, role: str | None = None
+    ) -> Float[Array, "agents actions batch"]:
+        """Samples of the policies, in training and in evaluation."""
+        first = jax.tree.leaves(observation)[0]
+        noise = jax.random.gumbel(key, (self.game.num_actions, len(first), first.shape[-1]))
+        views = self.networks.to_features_first(observation)
+        with precision(self.config.precision):
+            return sample_actions(self.game, policies, views, noise, role).swapaxes(0, 1)
 
     def updates(self, episodes: int) -> int:
-        return self.hyper.updates(episodes, self.game.horizon)
+        return self.config.updates(episodes, self.game.horizon)
 
     def episodes(self, updates: int) -> int:
-        return self.hyper.episodes(updates, self.game.horizon)
+        return self.config.episodes(updates, self.game.horizon)
 
-    def most_parts(self) -> int:
-        """Parts are powers of two, and not too small: they wait for each other.
+    def diverged(self, state: State) -> Bool[Array, "*matches"]:
+        return state.diverged
+
+    def policies(self, agents: Agent) -> PyTree:
+        return agents.policy
+
+    def with_policies(self, agents: Agent, policies: PyTree) -> Agent:
+        where = lambda agents: (agents.policy, agents.target_policy)  # noqa: E731
+        return eqx.tree_at(where, agents, (policies, policies))
+
+    def observe(self, worlds: World, role: str | None = None) -> PyTree:
+        seen = self.networks.observe(self.game, worlds)
+        return seen if role is None else jax.tree.map(lambda x: x[self.game.members[role]], seen)
+
+    @property
+    def any_population(self) -> bool:
+        return self.networks.any_population
+
+    # Layout on devices
+
+    def max_shards(self) -> int:
+        """A power of two, and shards not too small, as they wait for each other.
 
         A checkpoint has as many: on CPUs the number depends on the game alone.
         """
-        fair = self.hyper.batch & -self.hyper.batch
-        worth = self.hyper.batch * self.architecture.effort(self.game) // LEAST_PART
+        fair = self.config.batch_size & -self.config.batch_size
+        hidden = self.config.batch_size * self.networks.hidden_bytes(self.game)
+        worth = hidden // MIN_SHARD_BYTES
         return max(1, min(fair, 2 ** (worth.bit_length() - 1) if worth else 1))
 
-    def memory(self) -> int:
-        replay = replay_bytes(self.game, self.hyper.worlds, self.hyper.replay, self.parts)
-        agents = jax.eval_shape(self.init, jax.random.key(0))
-        optimisers = jax.eval_shape(self.optimisers, agents)
-        return replay + tree_bytes((agents, optimisers))
-
-    def fitted(self, platform: str, memory: int, matches: int, parts: int) -> "MADDPG":
+    def with_layout(self, platform: str, memory: int, matches: int, shards: int) -> "MADDPG":
         """A CPU takes agent by agent, in slices that stay in its cache; a GPU all at once."""
         on_cpu = platform == "cpu"
-        batch = self.hyper.batch // parts
-        widest = self.architecture.widest(self.game)
-        spare = max(memory - matches * replace(self, parts=parts).memory(), memory // 10)
-        room = CACHE if on_cpu else spare // (SHARE * matches * self.game.num_agents)
+        batch = self.config.batch_size // shards
+        widest = self.networks.activation_bytes(self.game)
+        spare = max(memory - matches * replace(self, shards=shards).state_bytes(), memory // 10)
+        room = CACHE_BYTES if on_cpu else spare // (LAYERS_ALIVE * matches * self.game.num_agents)
         # One slice is inlined, and what it shares with other agents is computed again for each.
-        slices = 2 if on_cpu and batch % 2 == 0 and batch * widest > CACHE // 8 else 1
+        slices = 2 if on_cpu and batch % 2 == 0 and batch * widest > CACHE_BYTES // 8 else 1
         while batch // slices * widest > room and batch % (2 * slices) == 0:
             slices *= 2
-        return replace(self, slices=slices, agents_at_once=1 if on_cpu else None, parts=parts)
+        return replace(self, slices=slices, agents_at_once=1 if on_cpu else None, shards=shards)
 
-    def observe(self, worlds: World, role: str | None = None) -> Any:
-        """What all seats see in a batch of worlds, or those of one role: [agents, ..., batch]."""
-        seen = self.architecture.see(self.game, worlds)
-        who = slice(None) if role is None else self.game.members[role]
-        return jax.tree.map(lambda x: x[who], seen)
+    def state_bytes(self) -> int:
+        config = self.config
+        buffer = buffer_bytes(self.game, config.num_envs, config.buffer_size, self.shards)
+        agents = jax.eval_shape(lambda: self.init(jax.random.key(0)))
+        optimisers = jax.eval_shape(self.optimisers, agents)
+        return buffer + tree_bytes((agents, optimisers))
 
-    def policies(self, agents: Agent) -> Any:
-        return agents.policy
-
-    def act(self, key: Array, policies: Any, seen: Any) -> Float[Array, "agents 5 batch"]:
-        """Samples of the policies, in training and in evaluation."""
-        first = jax.tree.leaves(seen)[0]
-        noise = jax.random.gumbel(key, (NUM_ACTIONS, len(first), first.shape[-1]))
-        with precision(self.hyper.precision):
-            return choose(policies, self.architecture.arrange(seen), noise).swapaxes(0, 1)
+    def memory_advice(self, limit: int) -> str | None:
+        smallest, size = self.config.batch_size, self.config.buffer_size
+        least = replace(self, config=replace(self.config, buffer_size=smallest)).state_bytes()
+        if not least <= limit < self.state_bytes():
+            return None
+        share = (limit - least) / (self.state_bytes() - least)
+        fitting = int(smallest + share * (size - smallest)) // 1000 * 1000
+        return f"--buffer-size {max(fitting, smallest)} or less"
 
     # Playing
 
-    def chance(self, key: Array, steps: int) -> Chance:
-        return Chance.draw(key, self.game, steps, self.hyper.worlds)
+    def step_noise(self, key: Key[Array, ""], steps: int) -> StepNoise:
+        return StepNoise.draw(key, self.game, steps, self.config.num_envs)
 
-    def play(self, state: State, chance: Chance) -> tuple[State, dict[str, Array]]:
-        """One step of all worlds, stored; worlds whose time is over start anew."""
-        views = self.architecture.observe(self.game, state.worlds)
-        actions = choose(state.agents.policy, views, chance.choices).swapaxes(0, 1)
-        after, outcome, fresh = step_worlds(self.game, chance, state.worlds, actions)
+    def play(
+        self, state: State, noise: StepNoise
+    ) -> tuple[State, dict[str, Float[Array, "agents"]]]:
+        """One step of all worlds, stored; worlds are reset when their episode is over."""
+        views = self.networks.views(self.game, state.worlds)
+        actions = sample_actions(self.game, state.agents.policy, views, noise.gumbel)
+        actions = actions.swapaxes(0, 1)
+        after, outcome, following = step_worlds(
+            self.game, noise, state.worlds, actions, state.buffer.time
+        )
         step = Step(actions, outcome.reward + outcome.shaping, outcome.done)
-        replay = state.replay.add(state.worlds, step, after)
-        gains = {"reward": outcome.reward.mean(-1), "shaping": outcome.shaping.mean(-1)}
-        return eqx.tree_at(lambda s: (s.replay, s.worlds), state, (replay, fresh)), gains
+        buffer = state.buffer.add(state.worlds, step, after)
+        rewards = {"reward": outcome.reward.mean(-1), "shaping": outcome.shaping.mean(-1)}
+        return eqx.tree_at(lambda s: (s.buffer, s.worlds), state, (buffer, following)), rewards
 
     # Learning
 
-    def update(self, state: State, key: Array) -> tuple[State, Losses]:
+    def update(self, state: State, key: Key[Array, ""]) -> tuple[State, Losses]:
         """One step of every agent's critic, policy and targets."""
-        shared, own = jax.random.split(key)
-        draw = None if self.hyper.draw_per_agent else self.draw(state, shared)
+        batch_key, own_key = jax.random.split(key)
+        shared = None if self.config.batch_per_agent else self.sample(state, batch_key)
 
-        def learn(agent: Agent, seat: Seat, key: Array) -> Any:
-            first, second = jax.random.split(key)
-            batches = self.draw(state, first) if draw is None else draw
-            return self.gradients(agent, seat, batches, second)
+        def learn(agent: Agent, seat: Seat, key: Key[Array, ""]) -> Any:
+            batch_key, noise_key = jax.random.split(key)
+            batches = self.sample(state, batch_key) if shared is None else shared
+            return self.gradients(agent, seat, batches, noise_key)
 
-        keys = jax.random.split(own, self.game.num_agents)
+        keys = jax.random.split(own_key, self.game.num_agents)
         stacks = state.agents, seats(self.game), keys
-        sums, living = side_by_side(learn, stacks, self.agents_at_once)
-        if self.parts > 1:
-            sums, living = jax.lax.psum((sums, living), PART)
-        losses, slopes = jax.vmap(lambda x, n: jax.tree.map(lambda x: x / n, x))(
-            sums, jnp.maximum(living, 1)
+        sums, alive = vmap_or_map(learn, stacks, self.agents_at_once)
+        if self.shards > 1:
+            sums, alive = jax.lax.psum((sums, alive), SHARD)
+        losses, grads = jax.vmap(lambda x, n: jax.tree.map(lambda x: x / n, x))(
+            sums, jnp.maximum(alive, 1)
         )
-        agents, optimisers = jax.vmap(self.step)(state.agents, state.optimisers, slopes)
+        agents, optimisers = jax.vmap(self.step)(state.agents, state.optimisers, grads)
         # Adam's steps are small: weights that are finite stay so while the gradients are.
-        sizes = jax.vmap(lambda slopes: jnp.array([optax.tree.norm(x) for x in slopes]))(slopes)
-        diverged = state.diverged | ~jnp.isfinite(sizes).all()
+        norms = jax.vmap(lambda grads: jnp.array([optax.tree.norm(x) for x in grads]))(grads)
+        diverged = state.diverged | ~jnp.isfinite(norms).all()
         old, new = (state.agents, state.optimisers), (agents, optimisers)
         kept = jax.tree.map(lambda old, new: jnp.where(diverged, old, new), old, new)
         where = lambda s: (s.agents, s.optimisers, s.diverged)  # noqa: E731
         return eqx.tree_at(where, state, (*kept, diverged)), losses
 
-    def draw(self, state: State, key: Array) -> Batch:
-        """A draw of transitions, this device's part of it, in slices on the first axis."""
-        which, choice = jax.random.split(key)
-        whole = self.hyper.batch
-        noise = jax.random.gumbel(choice, (NUM_ACTIONS, self.game.num_agents, whole))
-        mine = self.part((state.replay.sample(which, whole), noise))
+    def sample(self, state: State, key: Key[Array, ""]) -> Batch:
+        """A sample of transitions, this device's shard of it, in slices on the first axis."""
+        game, size = self.game, self.config.batch_size
+        which, noise_key = jax.random.split(key)
+        noise = jax.random.gumbel(noise_key, (game.num_actions, game.num_agents, size))
+        mine = self.shard((state.buffer.sample(which, size), noise))
 
         def complete(transition: Transition, noise: Array) -> Batch:
-            before = self.architecture.observe(self.game, transition.before)
-            after = self.architecture.observe(self.game, transition.after)
-            next_actions = choose(state.agents.target_policy, after, noise)
-            return Batch(transition, before, after, next_actions)
+            before = self.networks.views(game, transition.before)
+            after = self.networks.views(game, transition.after)
+            return Batch(
+                transition,
+                before,
+                after,
+                game.alive_batch(transition.before),
+                game.alive_batch(transition.after),
+                sample_actions(game, state.agents.target_policy, after, noise),
+            )
 
-        return side_by_side(complete, cut(mine, self.slices), 1)
+        return vmap_or_map(complete, split_batch(mine, self.slices), 1)
 
-    def part(self, batch: Any) -> Any:
-        """This device's part of what all devices of the match have."""
-        if self.parts == 1:
+    def shard(self, batch: PyTree) -> PyTree:
+        """This device's share of what all devices of the match have."""
+        if self.shards == 1:
             return batch
-        size = self.hyper.batch // self.parts
-        begin = jax.lax.axis_index(PART) * size
+        size = self.config.batch_size // self.shards
+        begin = jax.lax.axis_index(SHARD) * size
         return jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, begin, size, -1), batch)
 
-    def gradients(self, agent: Agent, seat: Seat, batches: Batch, key: Array) -> Any:
-        """Losses of one agent, their gradients by critic and by policy, and its living samples.
+    def gradients(self, agent: Agent, seat: Seat, batches: Batch, key: Key[Array, ""]) -> Any:
+        """Losses of one agent, their gradients by critic and policy, and its living samples.
 
-        All of them are sums over this device's part of the batch.
+        All of them are sums over this device's shard of the batch.
         """
 
-        def one(batch: Batch, noise: Array) -> Any:
-            goal = self.target(agent, seat, batch)
-            descend = jax.value_and_grad(self.critic_loss, has_aux=True)
-            (critic_loss, context), to_critic = descend(agent.critic, seat, batch, goal)
-            # The same critic in the same situations: only the own actions differ.
-            judge = partial(agent.critic.reconsider, context)
-            ascend = jax.value_and_grad(self.policy_loss)
-            policy_loss, to_policy = ascend(agent.policy, judge, seat, batch, noise)
-            return Losses(critic_loss, policy_loss), (to_critic, to_policy)
+        def of_slice(batch: Batch, noise: Array) -> Any:
+            target = self.td_target(agent, seat, batch)
+            critic_grad = jax.value_and_grad(self.critic_loss, has_aux=True)
+            (critic_loss, encoded), grad_critic = critic_grad(agent.critic, seat, batch, target)
+            # The same critic in the same situations: only the agent's own actions differ.
+            q_value_of = partial(agent.critic.q_value_of, encoded)
+            policy_grad = jax.value_and_grad(self.policy_loss)
+            policy_loss, grad_policy = policy_grad(agent.policy, q_value_of, seat, batch, noise)
+            return Losses(critic_loss, policy_loss), (grad_critic, grad_policy)
 
-        noise = self.part(jax.random.gumbel(key, (NUM_ACTIONS, self.hyper.batch)))
-        rows = batches, cut(noise, self.slices)
-        nothing = Losses(jnp.zeros(()), jnp.zeros(()))
-        zeros = nothing, jax.tree.map(jnp.zeros_like, (agent.critic, agent.policy))
+        noise = jax.random.gumbel(key, (self.game.num_actions, self.config.batch_size))
+        rows = batches, split_batch(self.shard(noise), self.slices)
+        no_loss = Losses(jnp.zeros(()), jnp.zeros(()))
+        zeros = no_loss, jax.tree.map(jnp.zeros_like, (agent.critic, agent.policy))
         sums, _ = jax.lax.scan(
-            lambda sums, row: (jax.tree.map(jnp.add, sums, one(*row)), None), zeros, rows
+            lambda sums, row: (jax.tree.map(jnp.add, sums, of_slice(*row)), None), zeros, rows
         )
-        return sums, seat.mine(batches.transition.before.alive).sum()
+        return sums, seat.mine(batches.alive).sum()
 
-    def target(self, agent: Agent, seat: Seat, batch: Batch) -> Float[Array, "batch"]:
+    def td_target(self, agent: Agent, seat: Seat, batch: Batch) -> Float[Array, "batch"]:
         """y = r + gamma Q'(x', a') (equation 2); nothing follows for those who are done."""
-        step, alive = batch.transition.step, batch.transition.after.alive
-        critic = agent.target_critic
-        value = critic.judge(critic.context(batch.after, batch.next_actions, alive, seat))
-        future = jnp.where(seat.mine(step.done), 0.0, value)
-        return seat.mine(step.reward) + self.hyper.discount * future
+        step, critic = batch.transition.step, agent.target_critic
+        encoded = critic.encode(batch.next_views, batch.next_actions, batch.next_alive, seat)
+        future = jnp.where(seat.mine(step.done), 0.0, critic.q_value(encoded))
+        return seat.mine(step.reward) + self.config.gamma * future
 
     def critic_loss(
-        self, critic: Any, seat: Seat, batch: Batch, goal: Float[Array, "batch"]
-    ) -> tuple[Float[Array, ""], Any]:
+        self, critic: PyTree, seat: Seat, batch: Batch, target: Float[Array, "batch"]
+    ) -> tuple[Float[Array, ""], PyTree]:
         """The sum of (Q(x, a) - y)^2 (equation 2) over the samples in which the agent lives.
 
-        Also the critic's context, in which other actions of the agent can be judged.
+        Also what the critic has encoded, from which Q of another own action can be computed.
         """
-        alive = batch.transition.before.alive
         actions = batch.transition.step.actions.swapaxes(0, 1)
-        context = critic.context(batch.before, actions, alive, seat)
-        value = critic.judge(context)
-        return ((value - goal) ** 2 * seat.mine(alive)).sum(), context
+        encoded = critic.encode(batch.views, actions, batch.alive, seat)
+        error = critic.q_value(encoded) - target
+        return (error**2 * seat.mine(batch.alive)).sum(), encoded
 
     def policy_loss(
-        self, policy: Any, judge: Any, seat: Seat, batch: Batch, noise: Float[Array, "5 batch"]
+        self,
+        policy: PyTree,
+        q_value_of: Callable[[Float[Array, "actions batch"]], Float[Array, "batch"]],
+        seat: Seat,
+        batch: Batch,
+        noise: Float[Array, "actions batch"],
     ) -> Float[Array, ""]:
         """-Q with the agent's own action taken from its policy (equation 1), summed likewise."""
-        logits = policy(jax.tree.map(seat.mine, batch.before))
-        value = judge(gumbel_softmax(logits, noise))
-        penalty = self.hyper.logit_penalty * (logits**2).mean(0)
-        return ((penalty - value) * seat.mine(batch.transition.before.alive)).sum()
+        logits = policy(jax.tree.map(seat.mine, batch.views))
+        available = available_actions(self.game)
+        mine = None if available is None else seat.mine(jnp.asarray(available))
+        value = q_value_of(gumbel_softmax(logits, noise, mine, self.game.soft_actions))
+        penalty = self.config.logit_penalty * (logits**2).mean(0)
+        return ((penalty - value) * seat.mine(batch.alive)).sum()
 
     @property
     def optimiser(self) -> optax.GradientTransformation:
         return optax.chain(
-            optax.clip_by_global_norm(self.hyper.gradient_norm),
-            optax.adam(self.hyper.learning_rate),
+            optax.clip_by_global_norm(self.config.max_grad_norm),
+            optax.adam(self.config.learning_rate),
         )
 
-    def optimisers(self, agents: Agent) -> tuple[Any, Any]:
+    def optimisers(self, agents: Agent) -> PyTree:
         """Fresh ones, of the policies and of the critics."""
         init: Any = jax.vmap(self.optimiser.init)
         return init(agents.policy), init(agents.critic)
 
-    def step(self, agent: Agent, optimisers: Any, slopes: Any) -> tuple[Agent, Any]:
+    def step(self, agent: Agent, optimisers: PyTree, grads: PyTree) -> tuple[Agent, PyTree]:
         """One agent after a step of its critic and policy; its targets follow."""
-        critic, critic_state = self.descend(agent.critic, slopes[0], optimisers[1])
-        policy, policy_state = self.descend(agent.policy, slopes[1], optimisers[0])
-        rate = self.hyper.target_rate
-        target_policy = optax.incremental_update(policy, agent.target_policy, rate)
-        target_critic = optax.incremental_update(critic, agent.target_critic, rate)
+        critic, critic_state = self.descend(agent.critic, grads[0], optimisers[1])
+        policy, policy_state = self.descend(agent.policy, grads[1], optimisers[0])
+        target_policy = optax.incremental_update(policy, agent.target_policy, self.config.tau)
+        target_critic = optax.incremental_update(critic, agent.target_critic, self.config.tau)
         agent = Agent(policy, critic, target_policy, target_critic)
         return agent, (policy_state, critic_state)
 
-    def descend(self, network: Any, gradient: Any, state: Any) -> tuple[Any, Any]:
+    def descend(self, network: PyTree, gradient: PyTree, state: PyTree) -> tuple[PyTree, PyTree]:
         updates, state = self.optimiser.update(gradient, state)
         return optax.apply_updates(network, updates), state
 
 
-def cut(tree: Any, slices: int) -> Any:
+def split_batch(tree: PyTree, slices: int) -> PyTree:
     """Slices of the batch, which is the last axis, on a new first axis."""
     return jax.tree.map(
         lambda x: jnp.moveaxis(x.reshape(*x.shape[:-1], slices, x.shape[-1] // slices), -2, 0),
@@ -333,7 +385,9 @@ def cut(tree: Any, slices: int) -> Any:
     )
 
 
-def side_by_side(function: Any, stacks: tuple[Any, ...], at_once: int | None) -> Any:
+def vmap_or_map(
+    function: Callable[..., Any], stacks: tuple[PyTree, ...], at_once: int | None
+) -> Any:
     """`function` of every row of the stacks: `at_once` in parallel, or all of them."""
     rows = len(jax.tree.leaves(stacks)[0])
     if at_once is None or at_once >= rows:

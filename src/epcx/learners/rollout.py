@@ -1,51 +1,88 @@
-"""Playing: how policies choose, and a step of many worlds. Batches of worlds are last axes."""
+"""Playing: how policies sample actions, and a step of many worlds. The batch is the last axis."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
-from epcx.games import NUM_ACTIONS, Game, Outcome, World
+from epcx.games import Game, Outcome, World
+
+MASKED_LOGIT = -1e9  # its softmax is exactly 0
 
 
 def gumbel_softmax(
-    logits: Float[Array, "5 *rows"], noise: Float[Array, "5 *rows"]
-) -> Float[Array, "5 *rows"]:
-    """Soft samples at temperature 1, by Gumbel noise."""
-    return jax.nn.softmax(logits + noise, 0)
+    logits: Float[Array, "actions *rows"],
+    noise: Float[Array, "actions *rows"],
+    available: Bool[Array | np.ndarray, "actions *#rows"] | None = None,
+    soft: bool = True,
+) -> Float[Array, "actions *rows"]:
+    """Samples at temperature 1, by Gumbel noise, among the actions that are available.
+
+    Soft ones are weights. Otherwise they are one-hot, exact samples of the categorical
+    distribution, with the gradient of the soft ones (straight-through).
+    """
+    scores = logits + noise
+    if available is not None:
+        scores = jnp.where(available, scores, MASKED_LOGIT)
+    weights = jax.nn.softmax(scores, 0)
+    if soft:
+        return weights
+    one_hot = jax.nn.one_hot(scores.argmax(0), len(scores), axis=0)
+    return weights + jax.lax.stop_gradient(one_hot - weights)
 
 
-def choose(policies: Any, views: Any, noise: Array) -> Float[Array, "5 agents batch"]:
-    """What the policies of all seats do, given what everybody sees."""
+def available_actions(
+    game: Game, role: str | None = None
+) -> Bool[np.ndarray, "actions agents 1"] | None:
+    """Which actions agents have; None if all have all of them."""
+    if game.action_mask.all():
+        return None
+    return game.action_mask[slice(None) if role is None else game.members[role]].T[:, :, None]
+
+
+def sample_actions(
+    game: Game,
+    policies: PyTree,
+    views: PyTree,
+    noise: Float[Array, "actions agents batch"],
+    role: str | None = None,
+) -> Float[Array, "actions agents batch"]:
+    """Actions of all policies, or those of one role, given what each of them sees."""
     logits = jax.vmap(lambda policy, view: policy(view), (0, -2), -2)(policies, views)
-    return gumbel_softmax(logits, noise)
+    return gumbel_softmax(logits, noise, available_actions(game, role), game.soft_actions)
 
 
-class Chance(NamedTuple):
-    """What chance decides in steps to come; drawn for all of them at once, as a GPU likes it."""
+class StepNoise(NamedTuple):
+    """The random numbers of steps to come; drawn for all of them at once, as a GPU likes it."""
 
-    choices: Float[Array, "..."]  # [steps, 5, N, worlds], of the policies
-    keys: Array  # [steps, worlds], of the game
-    fresh: World  # [steps, ..., worlds], to go on with where the time is over
+    gumbel: Float[Array, "*steps actions agents envs"]  # of the policies
+    keys: Key[Array, "*steps envs"]  # of the game
+    fresh: World  # [*steps, ..., envs]: worlds to go on with where an episode ends
 
     @staticmethod
-    def draw(key: Array, game: Game, steps: int, worlds: int) -> "Chance":
+    def draw(key: Key[Array, ""], game: Game, steps: int, num_envs: int) -> "StepNoise":
         first, second, third = jax.random.split(key, 3)
-        return Chance(
-            jax.random.gumbel(first, (steps, NUM_ACTIONS, game.num_agents, worlds)),
-            jax.random.split(second, (steps, worlds)),
-            jax.vmap(jax.vmap(game.reset, out_axes=-1))(jax.random.split(third, (steps, worlds))),
+        return StepNoise(
+            jax.random.gumbel(first, (steps, game.num_actions, game.num_agents, num_envs)),
+            jax.random.split(second, (steps, num_envs)),
+            jax.vmap(game.reset_batch)(jax.random.split(third, (steps, num_envs))),
         )
 
 
 def step_worlds(
-    game: Game, chance: Chance, worlds: World, actions: Float[Array, "agents 5 batch"]
+    game: Game,
+    noise: StepNoise,
+    worlds: World,
+    actions: Float[Array, "agents actions batch"],
+    time: Int[Array, ""],
 ) -> tuple[World, Outcome, World]:
-    """One step: the worlds after it, what it gave, and the worlds to go on with.
+    """One step: the worlds after it, its outcome, and the worlds to go on with.
 
-    All worlds play in step; when their time is over they start anew.
+    All worlds play in step: `time` counts the steps before this one, and after every `horizon`
+    steps all of them are reset.
     """
-    after, outcome = game.step(chance.keys, worlds, actions)
-    over = after.time[0] >= game.horizon
-    return after, outcome, jax.tree.map(lambda a, b: jnp.where(over, a, b), chance.fresh, after)
+    after, outcome = game.step_batch(noise.keys, worlds, actions)
+    over = (time + 1) % game.horizon == 0
+    return after, outcome, jax.tree.map(lambda a, b: jnp.where(over, a, b), noise.fresh, after)

@@ -1,4 +1,4 @@
-"""Draws the frames of a replay with Pillow, in the look of the page's light theme."""
+"""Draws the frames of a replay with Pillow, as the replay page does in its light theme."""
 
 import bisect
 import io
@@ -7,16 +7,17 @@ from collections.abc import Iterator
 from functools import cache
 
 import numpy as np
+from jaxtyping import Float
 from PIL import Image, ImageDraw, ImageFont
 
-from epcx.reports.pen import EDGE, FIELD, PAPER, SUPERSAMPLE, Floats, Pen, mix, rgb
+from epcx.reports.canvas import EDGE, FIELD, PAPER, SUPERSAMPLE, Canvas, Positions, mix, rgb
 from epcx.reports.replay import Replay
 
 INK, MUTED = "#22252a", "#686d76"
 FOOD, OBSTACLE, DEAD, SPARK = "#5aa553", "#b7bac0", "#3b3e44", "#e8a33d"
 
 TRAIL_STEPS, TRAIL_PARTS = 3.0, 12
-# How long, in steps, something that happened stays visible.
+# How many steps an event stays visible.
 EAT_AGE, GROW_AGE, KILL_AGE, CONTACT_AGE = 2.4, 0.7, 2.8, 1.2
 
 GIF_SIDE, GIF_SUBSTEPS, GIF_FRAME_MS, GIF_HOLD_MS = 520, 2, 80, 1000
@@ -24,16 +25,17 @@ GIF_COLOURS = 128
 PNG_SIDE, PNG_FRAMES = 300, 6
 
 Number = int | float
+Sizes = Float[np.ndarray, "agents"]
 
 
-def positions(replay: Replay, time: float) -> Floats:
-    """[N, 2] at any time between two frames: a monotone cubic, as on the page."""
+def positions(replay: Replay, time: float) -> Positions:
+    """Positions at any time between two frames: a monotone cubic, as on the page."""
     t = min(int(time), max(replay.steps - 1, 0))
     s = time - t
     if s == 0 or replay.steps == 0:
         return np.asarray(replay.position[t])
 
-    def slope(k: int) -> Floats:
+    def tangent(k: int) -> Positions:
         if k in (0, replay.steps):
             return np.zeros_like(replay.position[0])
         before, after = np.diff(replay.position[k - 1 : k + 2], axis=0)
@@ -43,24 +45,24 @@ def positions(replay: Replay, time: float) -> Floats:
     start, end = replay.position[t], replay.position[t + 1]
     return np.asarray(
         (1 + 2 * s) * (1 - s) ** 2 * start
-        + s * (1 - s) ** 2 * slope(t)
+        + s * (1 - s) ** 2 * tangent(t)
         + s * s * (3 - 2 * s) * end
-        + s * s * (s - 1) * slope(t + 1)
+        + s * s * (s - 1) * tangent(t + 1)
     )
 
 
 def to_gif(replay: Replay) -> bytes:
-    """A looped animation with the title above and the step and the roles below."""
+    """A looped animation with the title above, and the step and the roles below."""
     width, head, foot, gap = GIF_SIDE + 24, 40, 36, 12
     page = Image.new("RGB", (width, head + GIF_SIDE + foot), PAPER)
     _text(page, gap, head / 2, replay.title, 15, INK, width - 2 * gap)
     _legend(page, gap, head + GIF_SIDE + foot // 2, replay, width - 130)
 
-    pen = Pen(replay, GIF_SIDE)
+    canvas = Canvas(replay, GIF_SIDE)
     frames = []
     for substep in range(replay.steps * GIF_SUBSTEPS + 1):
         frame = page.copy()
-        frame.paste(draw_frame(pen, replay, substep / GIF_SUBSTEPS), (gap, head))
+        frame.paste(draw_frame(canvas, replay, substep / GIF_SUBSTEPS), (gap, head))
         step = f"step {substep // GIF_SUBSTEPS} / {replay.steps}"
         _text(frame, width - gap, head + GIF_SIDE + foot / 2, step, 13, MUTED, width, "rm")
         frames.append(frame)
@@ -83,10 +85,10 @@ def to_png(replay: Replay) -> bytes:
     width = max(gap + len(steps) * (PNG_SIDE + gap), 2 * PNG_SIDE)
     image = Image.new("RGB", (width, head + PNG_SIDE + caption + foot), PAPER)
     _text(image, gap, head / 2, replay.title, 19, INK, width - 2 * gap)
-    pen = Pen(replay, PNG_SIDE)
+    canvas = Canvas(replay, PNG_SIDE)
     for k, step in enumerate(steps):
         left = gap + k * (PNG_SIDE + gap)
-        image.paste(draw_frame(pen, replay, float(step)), (left, head))
+        image.paste(draw_frame(canvas, replay, float(step)), (left, head))
         below = head + PNG_SIDE + caption / 2
         _text(image, left + PNG_SIDE / 2, below, f"step {step}", 14, MUTED, PNG_SIDE, "mm")
     _legend(image, gap, head + PNG_SIDE + caption + foot // 2 - 4, replay, width - gap)
@@ -95,45 +97,45 @@ def to_png(replay: Replay) -> bytes:
     return file.getvalue()
 
 
-def draw_frame(pen: Pen, replay: Replay, time: float) -> Image.Image:
+def draw_frame(canvas: Canvas, replay: Replay, time: float) -> Image.Image:
     """The world at `time`, in steps, as a square picture."""
-    pen.clear()
+    canvas.clear()
     frame = min(int(time), replay.steps)
     now = positions(replay, time)
     role_of = replay.role_of
     size = np.array([role.size for role in replay.roles])[role_of]
     colour = [replay.roles[r].colour for r in role_of]
-    _draw_ground(pen, replay, frame)
-    _draw_trails(pen, replay, time)
+    _draw_ground(canvas, replay, frame)
+    _draw_trails(canvas, replay, time)
     for t, grown, fade in _recent(time, frame, KILL_AGE):
         for i in np.flatnonzero(replay.died[t]):
-            pen.disc(now[i], size[i] * (1.4 + 0.6 * grown), SPARK, 0.42 * fade)
+            canvas.disc(now[i], size[i] * (1.4 + 0.6 * grown), SPARK, 0.42 * fade)
 
     for i in np.flatnonzero(~replay.alive[frame]):
-        pen.disc(now[i], 0.86 * size[i], DEAD, 0.88)
-        pen.ring(now[i], 0.86 * size[i], colour[i], 1.2, 0.6)
+        canvas.disc(now[i], 0.86 * size[i], DEAD, 0.88)
+        canvas.ring(now[i], 0.86 * size[i], colour[i], 1.2, 0.6)
     for i in np.flatnonzero(replay.alive[frame]):
-        pen.disc(now[i], size[i], FIELD)
-        pen.disc(now[i], size[i] - 0.9 * pen.thin, colour[i])
+        canvas.disc(now[i], size[i], FIELD)
+        canvas.disc(now[i], size[i] - 0.9 * canvas.thin, colour[i])
     for f in range(replay.food.shape[1]):
         grown = _ease(0.3 + (time - _last_move(replay, frame, f)) / GROW_AGE)
-        pen.disc(replay.food[frame, f], replay.food_size * grown + pen.thin, FIELD)
-        pen.disc(replay.food[frame, f], replay.food_size * grown, FOOD)
-    _draw_events(pen, replay, time, frame, now, size, colour)
-    return pen.picture()
+        canvas.disc(replay.food[frame, f], replay.food_size * grown + canvas.thin, FIELD)
+        canvas.disc(replay.food[frame, f], replay.food_size * grown, FOOD)
+    _draw_events(canvas, replay, time, frame, now, size, colour)
+    return canvas.picture()
 
 
-def _draw_ground(pen: Pen, replay: Replay, frame: int) -> None:
-    """Obstacles, and glows under occupied food that stays where it is."""
+def _draw_ground(canvas: Canvas, replay: Replay, frame: int) -> None:
+    """Obstacles, and a glow under occupied food in games where food does not move."""
     for place in replay.obstacles:
-        pen.disc(place, replay.obstacle_size, OBSTACLE)
+        canvas.disc(place, replay.obstacle_size, OBSTACLE)
     if (replay.food == replay.food[:1]).all():
         for place in replay.food[frame][replay.occupied[frame]]:
-            pen.disc(place, 2.6 * replay.food_size, FOOD, 0.22)
-            pen.ring(place, 2.6 * replay.food_size, FOOD, 1.2, 0.9)
+            canvas.disc(place, 2.6 * replay.food_size, FOOD, 0.22)
+            canvas.ring(place, 2.6 * replay.food_size, FOOD, 1.2, 0.9)
 
 
-def _draw_trails(pen: Pen, replay: Replay, time: float) -> None:
+def _draw_trails(canvas: Canvas, replay: Replay, time: float) -> None:
     """Opaque tints from the oldest part to the newest: no seams, few colours for the GIF."""
     trail = np.linspace(max(time - TRAIL_STEPS, 0), time, TRAIL_PARTS + 1)
     path = [positions(replay, float(then)) for then in trail]
@@ -143,49 +145,50 @@ def _draw_trails(pen: Pen, replay: Replay, time: float) -> None:
         for r, role in enumerate(replay.roles):
             who = moving & (replay.role_of == r)
             tint = mix(FIELD, role.colour, 0.45 * share**1.4)
-            pen.strokes(path[part][who], path[part + 1][who], tint, 1.4 * role.size * share)
+            canvas.strokes(path[part][who], path[part + 1][who], tint, 1.4 * role.size * share)
 
 
 def _draw_events(
-    pen: Pen,
+    canvas: Canvas,
     replay: Replay,
     time: float,
     frame: int,
-    now: Floats,
-    size: Floats,
+    now: Positions,
+    size: Sizes,
     colour: list[str],
 ) -> None:
-    """What was eaten, touched and killed a moment ago."""
+    """Recent events: food eaten, contacts, kills."""
     for t, grown, fade in _recent(time, frame, EAT_AGE):
         moved = (replay.food[t] != replay.food[t - 1]).any(-1)
         for place in replay.food[t - 1][replay.occupied[t] & moved]:
-            pen.ring(place, replay.food_size * (1.3 + 2.4 * grown), FOOD, 0.6 + 2.4 * fade, fade)
+            canvas.ring(place, replay.food_size * (1.3 + 2.4 * grown), FOOD, 0.6 + 2.4 * fade, fade)
     if not replay.died.any():
         for t, grown, fade in _recent(time, frame, CONTACT_AGE):
             for i in np.flatnonzero(replay.touched[t]):
-                pen.ring(now[i], size[i] + pen.thin * (1 + 3 * grown), SPARK, 2.0, fade)
+                canvas.ring(now[i], size[i] + canvas.thin * (1 + 3 * grown), SPARK, 2.0, fade)
     for t, grown, fade in _recent(time, frame, KILL_AGE):
         for i in np.flatnonzero(replay.died[t]):
             killers = _killers(replay, t, int(i), size)
             for k in killers:
-                pen.line(now[k], now[i], colour[k], 2.2 * pen.thin, 0.9 * fade)
+                canvas.line(now[k], now[i], colour[k], 2.2 * canvas.thin, 0.9 * fade)
             burst = colour[killers[0]] if killers else INK
             near, far = size[i] * (1.2 + 0.6 * grown), size[i] * (1.6 + 0.75 * grown)
             for angle in (np.arange(12) + 0.5) * np.pi / 6:
-                way = np.array([math.cos(angle), math.sin(angle)])
-                pen.line(now[i] + near * way, now[i] + far * way, burst, 1.5 * pen.thin, fade)
+                direction = np.array([math.cos(angle), math.sin(angle)])
+                start, end = now[i] + near * direction, now[i] + far * direction
+                canvas.line(start, end, burst, 1.5 * canvas.thin, fade)
 
 
 def _recent(time: float, frame: int, limit: float) -> Iterator[tuple[int, float, float]]:
-    """The frames not older than `limit`: (frame, how far its effect has grown, what is left)."""
+    """Frames not older than `limit`, each with the growth and the opacity of its effects."""
     for t in range(max(1, math.ceil(time - limit)), frame + 1):
         age = (time - t) / limit
         if age < 1:
             yield t, _ease(age), 1 - age
 
 
-def _killers(replay: Replay, t: int, victim: int, size: Floats) -> list[int]:
-    """Those of other roles who killed in this step and touch the victim; at least the nearest."""
+def _killers(replay: Replay, t: int, victim: int, size: Sizes) -> list[int]:
+    """Agents of other roles that killed in this step and touch the victim, or else the nearest."""
     role_of = replay.role_of
     candidates = np.flatnonzero((replay.killed[t] > 0) & (role_of != role_of[victim]))
     distance = np.linalg.norm(replay.position[t, candidates] - replay.position[t, victim], axis=-1)
@@ -195,7 +198,7 @@ def _killers(replay: Replay, t: int, victim: int, size: Floats) -> list[int]:
 
 
 def _last_move(replay: Replay, frame: int, f: int) -> float:
-    """The latest frame, up to `frame`, in which pellet `f` lay elsewhere than before."""
+    """The latest frame, up to `frame`, in which pellet `f` had moved."""
     moved = (np.diff(replay.food[: frame + 1, f], axis=0) != 0).any(-1)
     return float(np.flatnonzero(moved)[-1] + 1) if moved.any() else -math.inf
 
@@ -205,7 +208,7 @@ def _ease(x: float) -> float:
 
 
 def _palette(frames: list[Image.Image], exact: list[str]) -> Image.Image:
-    """One palette for the animation: from a few frames side by side, and these colours as such."""
+    """One palette for the animation, from a sample of frames; it contains `exact` unchanged."""
     chosen = [frames[k] for k in np.linspace(0, len(frames) - 1, 8).astype(int)]
     sheet = Image.new("RGB", (sum(frame.width for frame in chosen), chosen[0].height))
     for k, frame in enumerate(chosen):
@@ -213,7 +216,7 @@ def _palette(frames: list[Image.Image], exact: list[str]) -> Image.Image:
     found = sheet.quantize(GIF_COLOURS, Image.Quantize.MEDIANCUT).getpalette() or []
     colours = np.array([rgb(colour) for colour in exact])
     others = np.array(found).reshape(-1, 3)[:GIF_COLOURS]
-    # Pillow matches roughly: a near neighbour would be taken in place of the exact colour.
+    # Pillow matches approximately, and may prefer a colour next to the exact one.
     apart = np.abs(others[:, None] - colours).max(-1).min(-1) > 6
     palette = Image.new("P", (1, 1))
     palette.putpalette(np.concatenate([colours, others[apart]]).ravel().tolist())

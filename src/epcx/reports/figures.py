@@ -1,4 +1,4 @@
-"""The charts of a report, drawn with matplotlib: as SVG for the page, as SVG and PNG for files."""
+"""The charts of a report, drawn with matplotlib: SVG for the page, SVG and PNG as files."""
 
 import io
 import itertools
@@ -17,40 +17,28 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from epcx.evaluation.players import FIXED_PLAYERS
 from epcx.evaluation.results import Cell
 from epcx.evolution.lineage import Lineage, Record
+from epcx.reports import paper
 
 INK, MUTED, LINE, FIELD = "#22252a", "#686d76", "#e3e0da", "#ffffff"
-# In the page these follow its theme.
+# In the page these colours follow its theme.
 THEMED = {INK: "var(--ink)", MUTED: "var(--muted)", LINE: "var(--line)", FIELD: "var(--field)"}
 
-COLOURS = {
-    "epc": "#d9622b",
-    "vanilla-pc": "#3f7fd0",
-    "att-maddpg": "#2f9e78",
-    "mean-field": "#9a6fd0",
-    "maddpg": "#c85a93",
-    "scripted": "#8b9099",
-    "random": "#bcbfc5",
-}
+ACCENT = "#d9622b"
+FIXED_COLOURS = dict(zip(FIXED_PLAYERS, ("#8b9099", "#bcbfc5"), strict=True))
 OTHER_COLOURS = ("#a3791f", "#5f8f1f", "#1f8fa3", "#5a5fd0", "#b0413e", "#6b5344", "#3b7a57")
-LABELS = {
-    "epc": "EPC",
-    "vanilla-pc": "vanilla-PC",
-    "att-maddpg": "Att-MADDPG",
-    "mean-field": "mean-field",
-    "maddpg": "MADDPG",
-    "scripted": "scripted",
-    "random": "random",
-}
-Line = tuple[np.ndarray, np.ndarray]  # episodes and values
+Values = Float[np.ndarray, "points"]
+# Episodes and rewards; lengths differ from curve to curve.
+Curve = tuple[Float[np.ndarray, "_"], Float[np.ndarray, "_"]]
 
 WIDTH, HEIGHT = 4.4, 2.9  # inches: readable on a phone, too
 SIGNATURE_HEIGHT = 0.16
-LEGEND = 64  # letters beside each other below a chart
+LEGEND_CHARACTERS = 64  # in a row of the legend
 STYLE: Any = {
     "font.size": 9.0,
-    "text.parse_math": False,  # what configs say is text
+    "text.parse_math": False,  # names from configs may contain $
     "svg.fonttype": "none",
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -80,22 +68,23 @@ STYLE: Any = {
 
 
 def label(method: str) -> str:
-    """As the paper writes it, with the settings of a variant as they are."""
-    name, space, told = method.partition(" ")
-    return LABELS.get(name, name) + space + told
+    """The method as the paper writes it, followed by the settings of a variant."""
+    name, space, settings = method.partition(" ")
+    return paper.LABELS.get(name, name) + space + settings
 
 
 def palette(methods: Sequence[str]) -> dict[str, str]:
-    """A colour for each method: those of the paper and scripts have their own."""
-    others = [method for method in methods if method not in COLOURS]
-    return COLOURS | dict(zip(others, itertools.cycle(OTHER_COLOURS), strict=False))
+    """A colour for each method and for fixed players; the paper's methods have their own."""
+    fixed = paper.COLOURS | FIXED_COLOURS
+    others = [method for method in methods if method not in fixed]
+    return fixed | dict(zip(others, itertools.cycle(OTHER_COLOURS), strict=False))
 
 
 @dataclass
 class Chart:
-    """A figure under the name of its files, with a sentence about it.
+    """A figure, the name of its files, and a caption.
 
-    Its signature says what it was made with, for those who meet it alone.
+    The signature names commit, config, seeds and device, in small print inside the figure.
     """
 
     name: str
@@ -104,50 +93,50 @@ class Chart:
     signature: str = ""
 
     @cached_property
-    def drawn(self) -> dict[str, bytes]:
-        """The figure as SVG and as PNG."""
-        figure, found = self.figure, {}
+    def images(self) -> dict[str, bytes]:
+        """The figure as "svg" and as "png"."""
+        figure, images = self.figure, {}
         share = SIGNATURE_HEIGHT / figure.get_figheight()
         figure.set_layout_engine("constrained", rect=(0, share, 1, 1 - share))
-        # The salt keeps the names inside one picture from meeting another's on the same page.
+        # The salt keeps the ids of SVG elements distinct from those of other charts in the page.
         with mpl.rc_context(STYLE), mpl.rc_context({"svg.hashsalt": self.name}):
             figure.text(0.99, share / 6, self.signature, ha="right", fontsize=5.5, color=MUTED)
             for kind, metadata in (("svg", {"Date": None}), ("png", {})):
                 file = io.BytesIO()
                 figure.savefig(file, format=kind, dpi=160, metadata=metadata)
-                found[kind] = file.getvalue()
-        return found
+                images[kind] = file.getvalue()
+        return images
 
     @property
     def inline(self) -> str:
-        """For a page: without the XML prologue, in the colours of its theme."""
-        svg = self.drawn["svg"].decode()
-        picture = svg[svg.index("<svg") :]
+        """SVG for a page: without the XML prologue, in the colours of its theme."""
+        svg = self.images["svg"].decode()
+        svg = svg[svg.index("<svg") :]
         for fixed, themed in THEMED.items():
-            picture = picture.replace(fixed, themed)
-        return picture
+            svg = svg.replace(fixed, themed)
+        return svg
 
 
 @contextmanager
 def axes(title: str, height: float = HEIGHT, width: float = WIDTH) -> Iterator[tuple[Figure, Axes]]:
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(width, height))
-        one = figure.add_subplot()
-        one.set_title(title, pad=10)
-        yield figure, one
+        ax = figure.add_subplot()
+        ax.set_title(title, pad=10)
+        yield figure, ax
 
 
 def legend(
-    figure: Figure, methods: Sequence[str], colours: Mapping[str, str], *more: Line2D
+    figure: Figure, methods: Sequence[str], colours: Mapping[str, str], *extra: Line2D
 ) -> None:
     handles = [
         Line2D([], [], color=colours[m], lw=0, marker="s", ms=7, label=label(m)) for m in methods
     ]
-    longest = max(len(str(handle.get_label())) for handle in (*handles, *more))
+    longest = max(len(str(handle.get_label())) for handle in (*handles, *extra))
     figure.legend(
-        handles=[*handles, *more],
+        handles=[*handles, *extra],
         loc="outside lower left",
-        ncols=max(1, min(4, LEGEND // (longest + 5))),
+        ncols=max(1, min(4, LEGEND_CHARACTERS // (longest + 5))),
         handletextpad=0.2,
         columnspacing=1.2,
         borderpad=0.0,
@@ -164,7 +153,7 @@ def bars(
     published: Mapping[str, Mapping[str, float]],
     caption: str = "",
 ) -> Chart:
-    """For each population the methods side by side; diamonds are the paper's numbers."""
+    """A group of bars per population, one bar per method; diamonds are the paper's numbers."""
     methods = list(dict.fromkeys(method for cells in groups.values() for method in cells))
     with axes(title) as (figure, ax):
         width = 0.8 / len(methods)
@@ -177,17 +166,17 @@ def bars(
                 ax.bar(x, cell.mean, 0.88 * width, color=colours[method])
                 if cell.interval:
                     ax.plot([x, x], cell.interval, color=INK, lw=1.1, solid_capstyle="butt")
-                said = published.get(population, {}).get(method)
-                if said is not None:
-                    ax.plot(x, said, "D", ms=4, mfc=FIELD, mec=INK, mew=0.9)
+                paper_value = published.get(population, {}).get(method)
+                if paper_value is not None:
+                    ax.plot(x, paper_value, "D", ms=4, mfc=FIELD, mec=INK, mew=0.9)
         ax.axhline(0, color=MUTED, lw=0.8)
         ax.set_xticks(range(len(groups)), list(groups))
         ax.set_xlabel("agents")
         ax.set_ylabel(unit)
-        more = []
+        extra = []
         if any(population in published for population in groups):
-            more = [Line2D([], [], lw=0, marker="D", ms=4, mfc=FIELD, mec=INK, label="the paper")]
-        legend(figure, methods, colours, *more)
+            extra = [Line2D([], [], lw=0, marker="D", ms=4, mfc=FIELD, mec=INK, label="paper")]
+        legend(figure, methods, colours, *extra)
         return Chart(name, caption, figure)
 
 
@@ -195,42 +184,42 @@ def curves(
     name: str,
     title: str,
     unit: str,
-    lines: Mapping[str, Sequence[Line]],
+    lines: Mapping[str, Sequence[Curve]],
     colours: Mapping[str, str],
     caption: str = "",
     band: bool = False,
 ) -> Chart:
-    """For each method the (episodes, values) of its trials; the mean, and trials or a band."""
+    """The curves of each method's trials: their mean, and the trials or a standard deviation."""
     with axes(title) as (figure, ax):
         for method, trials in lines.items():
-            tone = colours[method]
+            colour = colours[method]
             shared = trials[0][0]
             same = all(len(x) == len(shared) and (x == shared).all() for x, _ in trials)
             if same and len(trials) > 1:
                 values = np.stack([y for _, y in trials])
-                middle = values.mean(0)
+                mean = values.mean(0)
                 if band:
                     spread = values.std(0, ddof=1)
                     ax.fill_between(
-                        shared, middle - spread, middle + spread, color=tone, alpha=0.2, lw=0
+                        shared, mean - spread, mean + spread, color=colour, alpha=0.2, lw=0
                     )
                 else:
                     for row in values:
-                        ax.plot(shared, row, color=tone, lw=0.7, alpha=0.35)
-                ax.plot(shared, middle, color=tone, lw=1.8)
+                        ax.plot(shared, row, color=colour, lw=0.7, alpha=0.35)
+                ax.plot(shared, mean, color=colour, lw=1.8)
             else:
                 for x, y in trials:
-                    ax.plot(x, y, color=tone, lw=1.6)
-        ax.set_xlabel("episodes, accumulated along a lineage")
+                    ax.plot(x, y, color=colour, lw=1.6)
+        ax.set_xlabel("training episodes along a lineage")
         ax.set_ylabel(unit)
         ax.set_xlim(left=0)
         ax.xaxis.set_major_locator(MaxNLocator(5))
-        ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: in_thousands(x)))
+        ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: format_thousands(x)))
         legend(figure, list(lines), colours)
         return Chart(name, caption, figure)
 
 
-def in_thousands(episodes: float) -> str:
+def format_thousands(episodes: float) -> str:
     return f"{episodes / 1000:g}k" if episodes >= 1000 else f"{episodes:g}"
 
 
@@ -243,7 +232,7 @@ def heat_map(
     axis_names: tuple[str, str],
     caption: str,
 ) -> Chart:
-    """Rows play the role that is measured; dark is much reward."""
+    """A cell per pairing: rows play the role that is measured; darker is a higher reward."""
     height = 1.3 + 0.36 * len(rows)
     shades = LinearSegmentedColormap.from_list("reward", ["#fdf3ec", "#efa57c", "#a63c10"])
     with axes(title, height) as (figure, ax):
@@ -254,9 +243,9 @@ def heat_map(
         for i, j in itertools.product(range(len(rows)), range(len(columns))):
             if np.isfinite(mean[i, j]):
                 dark = mean[i, j] - low > 0.6 * (high - low)
-                # Not INK: cells have the same colours in every theme.
-                tone = "#fffdfb" if dark else "#2b2018"
-                ax.text(j, i, short(mean[i, j]), ha="center", va="center", color=tone, fontsize=8.5)
+                # Not INK: cells look the same in every theme.
+                colour, text = "#fffdfb" if dark else "#2b2018", format_number(mean[i, j])
+                ax.text(j, i, text, ha="center", va="center", color=colour, fontsize=8.5)
         names = [label(column) for column in columns]
         ax.set_xticks(range(len(columns)), names, rotation=35, ha="right", rotation_mode="anchor")
         ax.set_yticks(range(len(rows)), [label(r) for r in rows])
@@ -265,8 +254,8 @@ def heat_map(
         return Chart(name, caption, figure)
 
 
-def short(value: float) -> str:
-    """Three digits or so: 0.12, 1.23, 12.3, 123."""
+def format_number(value: float) -> str:
+    """Two or three significant digits: 0.12, 1.23, 12.3, 123."""
     size = abs(value)
     digits = 0 if size >= 99.95 else 1 if size >= 9.995 else 2
     return f"{round(value, digits) + 0.0:.{digits}f}"  # + 0.0 turns -0.0 into 0.0
@@ -275,8 +264,8 @@ def short(value: float) -> str:
 def profiles(
     name: str,
     title: str,
-    thresholds: np.ndarray,
-    shares: Mapping[str, np.ndarray],
+    thresholds: Values,
+    shares: Mapping[str, Values],
     colours: Mapping[str, str],
     caption: str,
 ) -> Chart:
@@ -284,7 +273,7 @@ def profiles(
         for method, share in shares.items():
             ax.step(thresholds, share, where="post", color=colours[method], lw=1.8)
         ax.set_xlabel("normalised score τ")
-        ax.set_ylabel("share of trainings above τ")
+        ax.set_ylabel("share of training runs above τ")
         ax.set_ylim(-0.02, 1.02)
         legend(figure, list(shares), colours)
         return Chart(name, caption, figure)
@@ -298,23 +287,24 @@ def intervals(
     colours: Mapping[str, str],
     caption: str,
 ) -> Chart:
-    """A dot and an interval per method."""
+    """A point estimate and an interval per method."""
     with axes(title, 0.9 + 0.34 * len(rows)) as (figure, ax):
         ax.grid(axis="x")
         ax.grid(visible=False, axis="y")
-        upwards = list(reversed(list(rows)))
-        for y, method in enumerate(upwards):
-            value, ends = rows[method]
-            ax.plot(ends, [y, y], color=colours[method], lw=6, alpha=0.45, solid_capstyle="butt")
-            ax.plot(value, y, "|", color=colours[method], ms=14, mew=2.5)
-        ax.set_yticks(range(len(rows)), [label(m) for m in upwards])
+        methods = list(rows)[::-1]
+        for y, method in enumerate(methods):
+            value, interval = rows[method]
+            colour = colours[method]
+            ax.plot(interval, [y, y], color=colour, lw=6, alpha=0.45, solid_capstyle="butt")
+            ax.plot(value, y, "|", color=colour, ms=14, mew=2.5)
+        ax.set_yticks(range(len(rows)), [label(m) for m in methods])
         ax.set_ylim(-0.6, len(rows) - 0.4)
         ax.set_xlabel(unit)
         return Chart(name, caption, figure)
 
 
-def family(name: str, title: str, lineage: Lineage, role: str, caption: str) -> Chart:
-    """Stages from left to right; every set, by fitness from top to bottom, and its parents."""
+def lineage_chart(name: str, title: str, lineage: Lineage, role: str, caption: str) -> Chart:
+    """A column per stage with its agent sets, the fittest on top, and lines to their parents."""
     stages = [by_fitness(lineage.of(stage, role)) for stage in range(lineage.stages)]
     most = max(len(stage) for stage in stages)
     places = {
@@ -327,9 +317,10 @@ def family(name: str, title: str, lineage: Lineage, role: str, caption: str) -> 
         ax.set_axis_off()
         for record in itertools.chain(*stages):
             for parent in dict.fromkeys(record.parents):
-                line(ax, places[parent], places[record.name], {parent, record.name} <= best, record)
+                in_best = {parent, record.name} <= best
+                draw_edge(ax, places[parent], places[record.name], in_best, record)
         for record in itertools.chain(*stages):
-            node(ax, *places[record.name], record, record.name in best)
+            draw_node(ax, *places[record.name], record, record.name in best)
         for number, stage in enumerate(stages):
             text = f"{stage[0].population} agents"
             ax.text(number, -1.1, text, ha="center", color=MUTED, fontsize=8.5)
@@ -346,32 +337,32 @@ def by_fitness(records: list[Record]) -> list[Record]:
 
 
 def ancestors(lineage: Lineage, record: Record) -> set[str]:
-    """The names of a set, its parents, theirs, and so on."""
+    """The names of a set and of all its ancestors."""
     found = {record.name}
     for parent in record.parents:
         found |= ancestors(lineage, lineage.find(parent))
     return found
 
 
-def line(
+def draw_edge(
     ax: Axes, start: tuple[float, float], end: tuple[float, float], best: bool, child: Record
 ) -> None:
-    """Thicker where a set gave itself twice."""
+    """Thicker where a set was mixed with itself."""
     share = np.linspace(0, 1, 24)
     eased = share * share * (3 - 2 * share)
     x = start[0] + 0.06 + share * (end[0] - start[0] - 0.12)
     y = start[1] + eased * (end[1] - start[1])
-    alone = len(child.parents) > 1 and len(set(child.parents)) == 1
-    tone = COLOURS["epc"] if best else MUTED if child.rank is not None else LINE
-    ax.plot(x, y, color=tone, lw=(2.4 if alone else 1.2), zorder=2 if best else 1)
+    with_itself = len(child.parents) > 1 and len(set(child.parents)) == 1
+    colour = ACCENT if best else MUTED if child.rank is not None else LINE
+    ax.plot(x, y, color=colour, lw=(2.4 if with_itself else 1.2), zorder=2 if best else 1)
 
 
-def node(ax: Axes, x: float, y: float, record: Record, best: bool) -> None:
+def draw_node(ax: Axes, x: float, y: float, record: Record, best: bool) -> None:
     promoted = record.rank is not None
-    face = COLOURS["epc"] if best else MUTED if promoted else FIELD
+    face = ACCENT if best else MUTED if promoted else FIELD
     edge = face if promoted else MUTED
     ax.plot(x, y, "o", ms=9, mfc=face, mec=edge, mew=1.1, zorder=3)
-    text = "" if record.fitness is None else short(record.fitness)
+    text = "" if record.fitness is None else format_number(record.fitness)
     ax.text(
         x,
         y - 0.27,

@@ -3,20 +3,19 @@
 import base64
 import html
 import json
-import re
 from collections.abc import Callable, Iterable, Sequence
 
 from epcx.reports.drawing import to_png
 from epcx.reports.figures import Chart
-from epcx.reports.findings import Pair, Section
-from epcx.reports.grids import Entry, Grid
-from epcx.reports.replay import asset, embed_json, player_assets, to_payload
+from epcx.reports.replay import embed_json, fill_template, player_assets, read_asset, to_payload
+from epcx.reports.report_data import ReplayPair, Section
+from epcx.reports.tables import ReportTable, TableCell
 
 
 def to_html(
     title: str, headline: str, lead: str, facts: Sequence[str], sections: Sequence[Section]
 ) -> str:
-    """Everything that may come from a config or a file name is escaped."""
+    """The page; everything that may come from a config or a file name is escaped."""
     style, script = player_assets()
     pairs = [pair for section in sections for pair in section.pairs]
     parts = {
@@ -28,63 +27,63 @@ def to_html(
             f'<a href="#{section.name}">{html.escape(section.title)}</a>' for section in sections
         ),
         "sections": "\n".join(section_html(section) for section in sections),
-        "css": asset("report.css") + style,
+        "css": read_asset("report.css") + style,
         "js": script,
-        "start": asset("report.js"),
+        "start": read_asset("report.js"),
         "data": embed_json(
             json.dumps([[to_payload(replay) for replay in pair.replays] for pair in pairs])
         ),
     }
-    # One pass: what a title contains is never taken for a placeholder.
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], asset("report.html"))
+    return fill_template("report.html", parts)
 
 
 def section_html(section: Section) -> str:
     text = "".join(f"<p>{html.escape(paragraph)}</p>" for paragraph in section.text)
     charts = "".join(chart_html(chart) for chart in section.charts)
-    grids = "".join(grid_html(grid) for grid in section.grids if grid.rows)
+    tables = "".join(table_html(table) for table in section.tables if table.rows)
     pairs = "".join(pair_html(pair) for pair in section.pairs)
     return (
         f'<section id="{section.name}"><h2>{html.escape(section.title)}</h2>{text}'
         + (f'<div class="charts">{charts}</div>' if charts else "")
-        + f"{grids}{pairs}</section>"
+        + f"{tables}{pairs}</section>"
     )
 
 
 def chart_html(chart: Chart) -> str:
     caption = html.escape(chart.caption)
-    picture = chart.inline.replace("<svg", f'<svg role="img" aria-label="{caption}"', 1)
-    shown = f"<figcaption>{caption}</figcaption>" if caption else ""
-    return f'<figure class="chart">{picture}{shown}</figure>'
+    svg = chart.inline.replace("<svg", f'<svg role="img" aria-label="{caption}"', 1)
+    figcaption = f"<figcaption>{caption}</figcaption>" if caption else ""
+    return f'<figure class="chart">{svg}{figcaption}</figure>'
 
 
-def grid_html(grid: Grid) -> str:
-    def cell(tag: str, place: int, content: str, best: bool = False) -> str:
-        kinds = " ".join(["word"] * (place < grid.words) + ["best"] * best)
-        return f'<{tag} class="{kinds}">{content}</{tag}>' if kinds else f"<{tag}>{content}</{tag}>"
+def table_html(table: ReportTable) -> str:
+    def cell(tag: str, column: int, content: str, best: bool = False) -> str:
+        classes = " ".join(["text"] * (column < table.text_columns) + ["best"] * best)
+        attribute = f' class="{classes}"' if classes else ""
+        return f"<{tag}{attribute}>{content}</{tag}>"
 
-    head = "".join(cell("th", i, html.escape(name)) for i, name in enumerate(grid.header))
-    body = "".join(f"<tr>{row_html(row, cell)}</tr>" for row in grid.rows)
+    head = "".join(cell("th", i, html.escape(name)) for i, name in enumerate(table.header))
+    body = "".join(f"<tr>{row_html(row, cell)}</tr>" for row in table.rows)
     return (
-        f'<figure class="grid"><figcaption>{html.escape(grid.caption)}</figcaption>'
+        f'<figure class="table"><figcaption>{html.escape(table.caption)}</figcaption>'
         f'<div class="scroll"><table><thead><tr>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table></div></figure>"
     )
 
 
-def row_html(row: Iterable[str | Entry], cell: Callable[..., str]) -> str:
+def row_html(row: Iterable[str | TableCell], cell: Callable[..., str]) -> str:
     cells = []
-    for place, content in enumerate(row):
+    for column, content in enumerate(row):
         if isinstance(content, str):
-            cells.append(cell("td", place, html.escape(content)))
+            cells.append(cell("td", column, html.escape(content)))
         else:
             notes = "".join(f"<small>{html.escape(note)}</small>" for note in content.notes)
-            cells.append(cell("td", place, html.escape(content.text) + notes, content.best))
+            cells.append(cell("td", column, html.escape(content.text) + notes, content.best))
     return "".join(cells)
 
 
-def pair_html(pair: Pair) -> str:
-    """Two players; on paper, and without scripts, a strip of pictures each."""
+def pair_html(pair: ReplayPair) -> str:
+    """A player per replay; in print, a strip of frames each."""
     players = '<div class="player"></div>' * len(pair.replays)
     strips = "".join(
         f'<img class="strip" alt="{html.escape(replay.title)}" '

@@ -1,7 +1,6 @@
-"""Progress of a long job: a live bar in a terminal, a line now and then elsewhere."""
+"""Progress of a long computation: a live bar in a terminal, a line every 10 seconds elsewhere."""
 
 import time
-from collections.abc import Callable
 
 from rich.console import Console
 from rich.progress import (
@@ -42,29 +41,19 @@ class EpisodeProgress:
     def __exit__(self, *exception: object) -> None:
         self.bar.stop()
 
-    def begin(self, stage: str, total: int) -> None:
-        """A bar of its own for each stage: later ones are slower."""
+    def on_stage(self, stage: str, total: int) -> None:
+        """Starts a new bar, since later stages are slower."""
         self.stage, self.total, self.history = stage, total, []
         if self.task is not None:
             self.bar.remove_task(self.task)
         self.task = self.bar.add_task(stage, total=total, rate="compiling", rewards="")
 
-    def counter(self, name: str, each: int) -> Callable[[int, int], None]:
-        """Shows games of as many episodes: to be told how many are done, of how many."""
+    def on_message(self, text: str) -> None:
+        self.bar.console.print(text, markup=False, soft_wrap=True)
 
-        def watch(done: int, total: int) -> None:
-            if self.stage != name:
-                self.begin(name, total * each)
-            self.show(done * each, {})
-
-        return watch
-
-    def say(self, line: str) -> None:
-        self.bar.console.print(line, markup=False, soft_wrap=True)
-
-    def show(self, episodes: int, rewards: dict[str, float]) -> None:
+    def on_progress(self, episodes: int, rewards: dict[str, float]) -> None:
         now = time.monotonic()
-        # The first chunk compiles: the rate counts from its end, over the last ones only.
+        # A moving rate that leaves out the first chunk, which includes compilation.
         self.history = [*self.history[-20:], (now, episodes)]
         (then, before), *rest = self.history
         rate = (episodes - before) / (now - then) if rest else 0.0
@@ -76,7 +65,7 @@ class EpisodeProgress:
         if not self.console.is_terminal and due and rate:
             self.printed = now
             left = (self.total - episodes) / rate
-            self.say(
+            self.on_message(
                 f"{self.stage}  {episodes}/{self.total} episodes  {pace}  {gains}  "
                 f"{left:.0f} s left"
             )

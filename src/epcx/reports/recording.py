@@ -1,43 +1,53 @@
-"""Plays an episode and keeps it as a replay."""
+"""Records an episode as a replay."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import Array, Bool, Key, PyTree, Shaped
 
-from epcx.evaluation.players import Side
-from epcx.evaluation.tournament import in_one_world
-from epcx.games import Game, Outcome, World
+from epcx.evaluation.players import Player
+from epcx.evaluation.tournament import act_in_one_world
+from epcx.games import Game, Outcome, Scene, World
 from epcx.reports.replay import Replay, ReplayRole
 
+Frame = tuple[Scene, Bool[Array, "agents"]]  # what is drawn, and who is alive
 
-def record(game: Game, sides: Mapping[str, Side], key: jax.Array, title: str) -> Replay:
-    """One episode of `game`, in which `sides` say who plays each role."""
-    chosen = [sides[role] for role in game.members]
-    act = in_one_world(chosen)
+
+def record(game: Game, players: Mapping[str, Player], key: Key[Array, ""], title: str) -> Replay:
+    """One episode of `game` with the given player of each role.
+
+    Raises `InputError` if the game has no 2-D scene to draw.
+    """
+    ordered = [players[role] for role in game.members]
+    act = act_in_one_world(ordered)
+
+    def frame(world: World) -> Frame:
+        return game.scene(world), game.alive(world)
 
     @jax.jit
-    def play(team: Any, key: jax.Array) -> tuple[World, tuple[World, Outcome]]:
-        def advance(world: World, key: jax.Array) -> tuple[World, tuple[World, Outcome]]:
-            choice, chance = jax.random.split(key)
-            after, outcome = game.step(chance, world, act(choice, team, world))
-            return after, (after, outcome)
+    def play(agents: PyTree, key: Key[Array, ""]) -> tuple[Frame, PyTree]:
+        def step(world: World, key: Key[Array, ""]) -> tuple[World, tuple[Frame, Outcome]]:
+            act_key, step_key = jax.random.split(key)
+            world, outcome = game.step(step_key, world, act(act_key, agents, world))
+            return world, (frame(world), outcome)
 
-        start, steps = jax.random.split(key)
-        first = game.reset(start)
-        return first, jax.lax.scan(advance, first, jax.random.split(steps, game.horizon))[1]
+        reset_key, steps_key = jax.random.split(key)
+        world = game.reset(reset_key)
+        step_keys = jax.random.split(steps_key, game.horizon)
+        return frame(world), jax.lax.scan(step, world, step_keys)[1]
 
-    team = tuple(side.agents for side in chosen)
-    first, (worlds, outcomes) = jax.device_get(play(team, key))
+    agents = tuple(player.agents for player in ordered)
+    first, (later, outcomes) = jax.device_get(play(agents, key))
+    scene, alive = jax.tree.map(lambda a, b: np.concatenate([np.asarray(a)[None], b]), first, later)
 
-    def frames(before: np.ndarray, after: np.ndarray) -> np.ndarray:
-        return np.concatenate([np.asarray(before)[None], np.asarray(after)])
+    def events(name: str, like: Shaped[np.ndarray, "steps things"]) -> np.ndarray:
+        """What happened in the step before each frame; zeros if the game does not count it."""
+        values = getattr(outcomes.events, name, None)
+        values = np.zeros(like.shape, int) if values is None else values
+        return np.concatenate([np.zeros_like(values[:1]), values])
 
-    def happened(values: np.ndarray) -> np.ndarray:
-        return frames(np.zeros_like(values[0]), values)
-
-    events = outcomes.events
+    world_size = float(getattr(game, "world_size", 1.0))
     return Replay(
         game=game.name,
         population=str(game.population),
@@ -46,19 +56,16 @@ def record(game: Game, sides: Mapping[str, Side], key: jax.Array, title: str) ->
             ReplayRole(role.name, role.colour, role.size, count)
             for role, count in zip(game.roles, game.population.counts, strict=True)
         ),
-        world_size=float(game.world_size),
-        walls=game.walls,
-        food_name=game.food_name,
-        food_size=game.food_size,
-        obstacle_size=game.obstacle_size,
-        position=frames(first.position, worlds.position),
-        alive=frames(first.alive, worlds.alive),
-        food=frames(first.food, worlds.food),
-        obstacles=np.zeros((0, 2)) if first.obstacles is None else np.asarray(first.obstacles),
-        reward=happened(outcomes.reward),
-        ate=happened(events.ate),
-        killed=happened(events.killed),
-        died=happened(events.died),
-        touched=happened(events.touched),
-        occupied=happened(events.occupied),
+        world_size=world_size,
+        walls=getattr(game, "walls", True),
+        food_name=getattr(game, "food_name", "food"),
+        food_size=getattr(game, "food_size", 0.03 * world_size),
+        obstacle_size=getattr(game, "obstacle_size", 0.2 * world_size),
+        position=scene.position,
+        alive=alive,
+        food=scene.food,
+        obstacles=scene.obstacles[0],
+        reward=np.concatenate([np.zeros_like(outcomes.reward[:1]), outcomes.reward]),
+        **{n: events(n, outcomes.reward) for n in ("ate", "killed", "died", "touched")},
+        occupied=events("occupied", scene.food[1:, :, 0]),
     )

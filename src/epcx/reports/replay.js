@@ -1,8 +1,8 @@
 // createReplay(container, data, options) plays one recorded episode inside `container`.
-//   data     what epcx.reports.replay.to_payload returns
-//   options  keys: the element that listens for keys (default: the player itself)
-//            autoplay: default true, unless the reader asked for reduced motion
-// Returns { root, play, pause, seek, setSpeed, state, destroy }. Players share nothing.
+//   data     a payload of epcx.reports.replay.to_payload
+//   options  keys: the element that receives key events (default: the player itself)
+//            autoplay: default true, unless the browser asks for reduced motion
+// Returns { root, play, pause, seek, setSpeed, state, destroy }. Players are independent of each other.
 var createReplay = (() => {
   "use strict";
 
@@ -51,7 +51,7 @@ var createReplay = (() => {
   const easeOut = (x) => 1 - (1 - clamp(x, 0, 1)) ** 3;
   const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
-  // Between two colours written #rrggbb.
+  // A colour between two others, written #rrggbb.
   function mix(a, b, share) {
     const channel = (k) => {
       const [x, y] = [a, b].map((colour) => parseInt(colour.slice(k, k + 2), 16));
@@ -66,34 +66,34 @@ var createReplay = (() => {
     return (x < 0 ? "\u2212" : "+") + text;
   }
 
-  // Everything that does not depend on the time shown, computed once.
+  // Computes once what does not depend on the time shown.
   function prepare(data) {
     const steps = data.position.length - 1;
     const roleOf = data.roles.flatMap((role, r) => Array(role.count).fill(r));
     const agents = roleOf.length;
     const pellets = data.food[0].length;
     const size = roleOf.map((r) => data.roles[r].size);
-    const where = Float64Array.from(data.position.flat(2));
-    const at = (t, i, axis) => where[(t * agents + i) * 2 + axis];
+    const positions = Float64Array.from(data.position.flat(2));
+    const at = (t, i, axis) => positions[(t * agents + i) * 2 + axis];
 
-    // Slopes of a monotone cubic: smooth, but never beyond the positions that were recorded.
-    const slope = new Float64Array(where.length);
+    // Tangents of a monotone cubic, which never overshoots the recorded positions.
+    const tangents = new Float64Array(positions.length);
     const row = agents * 2;
-    for (let k = row; k < where.length - row; k++) {
-      const before = where[k] - where[k - row];
-      const after = where[k + row] - where[k];
-      if (before * after > 0) slope[k] = (2 * before * after) / (before + after);
+    for (let k = row; k < positions.length - row; k++) {
+      const before = positions[k] - positions[k - row];
+      const after = positions[k + row] - positions[k];
+      if (before * after > 0) tangents[k] = (2 * before * after) / (before + after);
     }
 
     const moved = (t, f) =>
       data.food[t][f][0] !== data.food[t - 1][f][0] || data.food[t][f][1] !== data.food[t - 1][f][1];
-    const jumped = new Int32Array((steps + 1) * pellets).fill(-1e9); // frame of the latest move
-    let still = pellets > 0;
+    const lastMove = new Int32Array((steps + 1) * pellets).fill(-1e9); // frame of the latest move
+    let fixedFood = pellets > 0;
     for (let t = 1; t <= steps; t++) {
       for (let f = 0; f < pellets; f++) {
         const now = moved(t, f);
-        if (now) still = false;
-        jumped[t * pellets + f] = now ? t : jumped[(t - 1) * pellets + f];
+        if (now) fixedFood = false;
+        lastMove[t * pellets + f] = now ? t : lastMove[(t - 1) * pellets + f];
       }
     }
 
@@ -130,9 +130,9 @@ var createReplay = (() => {
 
     let low = [-data.world_size, -data.world_size];
     let high = [data.world_size, data.world_size];
-    for (let k = 0; k < where.length; k++) {
-      low[k % 2] = Math.min(low[k % 2], where[k]);
-      high[k % 2] = Math.max(high[k % 2], where[k]);
+    for (let k = 0; k < positions.length; k++) {
+      low[k % 2] = Math.min(low[k % 2], positions[k]);
+      high[k % 2] = Math.max(high[k % 2], positions[k]);
     }
     const span = Math.max(high[0] - low[0], high[1] - low[1]);
     const margin = Math.max(...data.roles.map((role) => role.size)) + 0.012 * span;
@@ -143,8 +143,8 @@ var createReplay = (() => {
     };
 
     return {
-      steps, agents, pellets, roleOf, size, where, slope, jumped, still, eaten, kills, deaths,
-      alive, camera,
+      steps, agents, pellets, roleOf, size, positions, tangents, lastMove, fixedFood, eaten, kills,
+      deaths, alive, camera,
       reward: perRole(data.reward),
       ate: perRole(data.ate),
       killed: perRole(data.killed),
@@ -157,9 +157,9 @@ var createReplay = (() => {
     const row = model.agents * 2;
     const t = clamp(Math.floor(time), 0, Math.max(model.steps - 1, 0));
     const s = clamp(time - t, 0, 1);
-    const { where, slope } = model;
+    const { positions, tangents } = model;
     if (s === 0 || model.steps === 0) {
-      for (let k = 0; k < row; k++) out[k] = where[t * row + k];
+      for (let k = 0; k < row; k++) out[k] = positions[t * row + k];
       return out;
     }
     const a = (1 + 2 * s) * (1 - s) ** 2;
@@ -167,7 +167,7 @@ var createReplay = (() => {
     const c = s * s * (3 - 2 * s);
     const d = s * s * (s - 1);
     for (let k = 0, p = t * row; k < row; k++, p++) {
-      out[k] = a * where[p] + b * slope[p] + c * where[p + row] + d * slope[p + row];
+      out[k] = a * positions[p] + b * tangents[p] + c * positions[p + row] + d * tangents[p + row];
     }
     return out;
   }
@@ -256,7 +256,7 @@ var createReplay = (() => {
     context.setLineDash([]);
     for (const [x, y] of data.obstacles) disc(X(x), Y(y), data.obstacle_size * scale, theme.obstacle);
 
-    // What just happened, fading with its age in steps.
+    // Recent events, which fade with their age in steps.
     const recent = (list, limit, draw) => {
       for (let t = Math.max(1, Math.ceil(time - limit)); t <= frame; t++) {
         const age = (time - t) / limit;
@@ -264,10 +264,10 @@ var createReplay = (() => {
       }
     };
 
-    // Under the living: the glow of occupied food, trails, the glow of kills, the dead.
+    // Below live agents: the glow of occupied food, trails, the glow of kills, the dead.
     const food = data.food[frame];
     for (let f = 0; f < model.pellets; f++) {
-      if (!model.still || !data.occupied[frame][f]) continue;
+      if (!model.fixedFood || !data.occupied[frame][f]) continue;
       const [x, y] = food[f], r = data.food_size * scale * 2.6;
       context.globalAlpha = 0.22;
       disc(X(x), Y(y), r, theme.food);
@@ -276,7 +276,7 @@ var createReplay = (() => {
     }
     context.globalAlpha = 1;
 
-    // Opaque tints, from the oldest part to the newest: cheap, and without seams.
+    // Opaque tints, from the oldest part to the newest: fast, and without seams.
     if (trails && time > 0) {
       const moment = (part) => Math.max(time - (part / TRAIL.parts) * TRAIL.steps, 0);
       const earlier = interpolate(model, moment(TRAIL.parts), new Float64Array(now.length));
@@ -329,13 +329,13 @@ var createReplay = (() => {
 
     // Food is drawn above the agents: a covered pellet stays visible.
     for (let f = 0; f < model.pellets; f++) {
-      const grown = easeOut(0.3 + (time - model.jumped[frame * model.pellets + f]) / AGES.grow);
+      const grown = easeOut(0.3 + (time - model.lastMove[frame * model.pellets + f]) / AGES.grow);
       const x = X(food[f][0]), y = Y(food[f][1]), r = data.food_size * scale * grown;
       disc(x, y, r + thin, theme.halo);
       disc(x, y, r, theme.food);
     }
 
-    // Above the agents: what was eaten, touched, killed.
+    // Above the agents: food eaten, contacts, kills.
     recent(model.eaten, AGES.eat, (places, grown, fade) => {
       for (const [x, y] of places) {
         const r = data.food_size * scale;
@@ -444,7 +444,7 @@ var createReplay = (() => {
     });
   }
 
-  // One card for each role, one for the food. Returns the nodes and a function that fills them in.
+  // One card per role, and one for the food. Returns the element and a function that updates it.
   function createCards(data, model) {
     const fills = [];
     const cards = element("div", "er-cards");
@@ -487,7 +487,7 @@ var createReplay = (() => {
         fills.push((t) => (number.textContent = text(t)));
       };
       addMetric("Team reward", (t) => signed(model.reward[t][r]));
-      if (!model.still && model.ate[last][r]) {
+      if (!model.fixedFood && model.ate[last][r]) {
         addMetric(`${capital(data.food_name)} eaten`, (t) => String(model.ate[t][r]));
       }
       if (model.killed[last][r]) addMetric("Kills", (t) => String(model.killed[t][r]));
@@ -498,7 +498,7 @@ var createReplay = (() => {
 
     if (model.pellets) {
       const [card, value] = addCard(data.food_name, "var(--food)", true);
-      if (model.still) {
+      if (model.fixedFood) {
         const meter = addMeter(card);
         fills.push((t) => {
           const count = data.occupied[t].filter(Boolean).length;
@@ -534,7 +534,7 @@ var createReplay = (() => {
 
   return function createReplay(container, data, options = {}) {
     const model = prepare(data);
-    const calm = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
+    const reducedMotion = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
     const state = { time: 0, playing: false, speed: 1, loop: true, trails: true };
     let held = 0, shown = -1, before = null, request = 0, visible = true, theme = {};
 
@@ -544,7 +544,7 @@ var createReplay = (() => {
     const forward = button("Step forward", icon("forward"), "er-forward");
     const loop = button("Loop", icon("loop"), "er-loop");
     const trails = button("Trails", icon("trails"), "er-trails");
-    const ask = button("Keyboard help", "?", "er-ask");
+    const helpButton = button("Keyboard help", "?", "er-help-button");
     const help = createHelp();
 
     const speed = element("select", "er-speed");
@@ -576,7 +576,7 @@ var createReplay = (() => {
           element("div", "er-time", scrub, count),
           element("div", "er-bar",
             element("div", "er-group", restart, back, play, forward, loop),
-            element("div", "er-group", trails, speed, ask)),
+            element("div", "er-group", trails, speed, helpButton)),
           help),
         element("div", "er-panel",
           cards,
@@ -661,7 +661,7 @@ var createReplay = (() => {
 
     function setHelp(open) {
       help.hidden = !open;
-      ask.setAttribute("aria-expanded", String(open));
+      helpButton.setAttribute("aria-expanded", String(open));
     }
 
     const stepBack = () => seek(Math.ceil(state.time) - 1);
@@ -705,13 +705,13 @@ var createReplay = (() => {
       [forward, stepForward],
       [loop, actions.get("l")],
       [trails, actions.get("t")],
-      [ask, actions.get("?")],
+      [helpButton, actions.get("?")],
       [world, toggle],
     ];
     for (const [node, action] of clicks) {
       node.addEventListener("click", (event) => {
         action();
-        // After a mouse click the space bar plays and pauses, whatever button was clicked.
+        // After a mouse click the space bar still plays and pauses.
         if (event.detail > 0) root.focus({ preventScroll: true });
       });
     }
@@ -768,7 +768,7 @@ var createReplay = (() => {
     setToggle(trails, "trails", true);
     setHelp(false);
     onTheme();
-    setPlaying(options.autoplay ?? !calm);
+    setPlaying(options.autoplay ?? !reducedMotion);
 
     return {
       root,

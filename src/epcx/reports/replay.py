@@ -1,4 +1,4 @@
-"""Replays: one recorded episode of a particle game, saved as JSON, page, animation or picture."""
+"""Replays: one recorded episode, written as JSON, page, animation or picture."""
 
 import html
 import json
@@ -6,13 +6,14 @@ import math
 import re
 import reprlib
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int
 
 from epcx.errors import InputError, reason
 from epcx.runs.files import write_bytes
@@ -20,23 +21,21 @@ from epcx.runs.files import write_bytes
 FORMAT = "epcx-replay"
 VERSION = 1
 DECIMALS = 4
-MOST_AWAY = 1e6  # times the world's size: what nobody reaches
+MAX_VALUE = 1e6  # times the size of the world: larger numbers are refused
 
-# Field: kind ("f" float, "i" count, "b" bool) and axes: T frames, N agents, F food, O obstacles.
-ARRAYS = {
-    "position": ("f", "TN2"),
-    "alive": ("b", "TN"),
-    "food": ("f", "TF2"),
-    "obstacles": ("f", "O2"),
-    "reward": ("f", "TN"),
-    "ate": ("i", "TN"),
-    "killed": ("i", "TN"),
-    "died": ("b", "TN"),
-    "touched": ("i", "TN"),
-    "occupied": ("b", "TF"),
+ARRAYS: dict[str, tuple[type, str]] = {  # type and axes
+    "position": (float, "frames agents 2"),
+    "alive": (bool, "frames agents"),
+    "food": (float, "frames food 2"),
+    "obstacles": (float, "obstacles 2"),
+    "reward": (float, "frames agents"),
+    "ate": (int, "frames agents"),
+    "killed": (int, "frames agents"),
+    "died": (bool, "frames agents"),
+    "touched": (int, "frames agents"),
+    "occupied": (bool, "frames food"),
 }
-DTYPES = {"f": np.float64, "i": np.int64, "b": np.bool_}
-WORDS: dict[Any, str] = {
+TYPE_NAMES: dict[Any, str] = {
     str: "text",
     float: "a number",
     int: "a whole number",
@@ -66,9 +65,10 @@ class ReplayRole:
 
 @dataclass(frozen=True, eq=False)
 class Replay:
-    """One episode of T steps, hence T+1 frames, of N agents (ordered by role) and F food pellets.
+    """One episode of T steps, hence T+1 frames; agents are ordered by role.
 
-    What happened in the step that led to a frame is stored with that frame; frame 0 has none of it.
+    `ARRAYS` has the axes of the arrays. Rewards and events of a step are stored with the frame
+    after it, and are zero in frame 0.
     """
 
     game: str
@@ -80,16 +80,16 @@ class Replay:
     food_name: str
     food_size: float
     obstacle_size: float
-    position: np.ndarray  # [T+1, N, 2]
-    alive: np.ndarray  # [T+1, N]
-    food: np.ndarray  # [T+1, F, 2]
-    obstacles: np.ndarray  # [O, 2]
-    reward: np.ndarray  # [T+1, N] task reward
-    ate: np.ndarray  # [T+1, N] pellets touched
-    killed: np.ndarray  # [T+1, N]
-    died: np.ndarray  # [T+1, N]
-    touched: np.ndarray  # [T+1, N] other agents touched
-    occupied: np.ndarray  # [T+1, F] touched by an agent; if the pellet moved, it was eaten
+    position: np.ndarray
+    alive: np.ndarray
+    food: np.ndarray
+    obstacles: np.ndarray
+    reward: np.ndarray  # task reward
+    ate: np.ndarray  # pellets touched
+    killed: np.ndarray
+    died: np.ndarray
+    touched: np.ndarray  # other agents touched
+    occupied: np.ndarray  # touched by an agent; eaten if the pellet moved
 
     def __post_init__(self) -> None:
         for name in ("game", "population", "title", "food_name"):
@@ -115,20 +115,20 @@ class Replay:
         }
         first = {name: arrays[name].shape for name in ("position", "food", "obstacles")}
         lengths = {
-            "T": first["position"][0] if first["position"] else 0,
-            "N": sum(role.count for role in self.roles),
-            "F": first["food"][1] if len(first["food"]) > 1 else 0,
-            "O": first["obstacles"][0] if first["obstacles"] else 0,
+            "frames": first["position"][0] if first["position"] else 0,
+            "agents": sum(role.count for role in self.roles),
+            "food": first["food"][1] if len(first["food"]) > 1 else 0,
+            "obstacles": first["obstacles"][0] if first["obstacles"] else 0,
             "2": 2,
         }
-        if lengths["T"] == 0:
+        if lengths["frames"] == 0:
             raise InputError("position must hold at least one frame")
         for name, (_, axes) in ARRAYS.items():
-            shape = tuple(lengths[axis] for axis in axes)
+            shape = tuple(lengths[axis] for axis in axes.split())
             array = arrays[name]
             if array.size == 0 and 0 in shape:  # JSON cannot tell [0] from [0, 2]
                 array = array.reshape(shape)
-            if array.size and np.abs(array).max() > MOST_AWAY * max(self.world_size, 1):
+            if array.size and np.abs(array).max() > MAX_VALUE * max(self.world_size, 1):
                 raise InputError(f"{name} holds a number that is far too large")
             if array.shape != shape:
                 raise InputError(f"{name} must have shape {list(shape)}, not {list(array.shape)}")
@@ -140,9 +140,16 @@ class Replay:
         return len(self.position) - 1
 
     @property
-    def role_of(self) -> np.ndarray:
-        """[N] index into `roles`."""
+    def role_of(self) -> Int[np.ndarray, "agents"]:
+        """The index of every agent's role in `roles`."""
         return np.repeat(np.arange(len(self.roles)), [role.count for role in self.roles])
+
+    def _repr_html_(self) -> str:
+        """The page in a frame of its own, which notebooks show."""
+        return (
+            f'<iframe srcdoc="{html.escape(to_html(self))}" title="{html.escape(self.title)}" '
+            'sandbox="allow-scripts" width="100%" height="640" style="border: 0"></iframe>'
+        )
 
 
 def _check_text(name: str, value: str) -> None:
@@ -156,11 +163,11 @@ def _check_text(name: str, value: str) -> None:
 
 def _check_size(name: str, value: float, *, positive: bool = False) -> None:
     if not math.isfinite(value) or value < 0 or (positive and value == 0):
-        least = "above 0" if positive else "of 0 or more"
-        raise InputError(f"{name} must be a finite number {least}, not {value}")
+        allowed = "above 0" if positive else "of 0 or more"
+        raise InputError(f"{name} must be a finite number {allowed}, not {value}")
 
 
-def _to_array(name: str, value: Any, kind: str) -> np.ndarray:
+def _to_array(name: str, value: Any, kind: type) -> np.ndarray:
     try:
         array = np.asarray(value)
     except ValueError:
@@ -169,22 +176,22 @@ def _to_array(name: str, value: Any, kind: str) -> np.ndarray:
         raise InputError(f"{name} must hold numbers only")
     if not np.isfinite(array).all():
         raise InputError(f"{name} contains a number that is not finite")
-    converted: np.ndarray = array.astype(DTYPES[kind])
-    if kind != "f" and ((converted != array).any() or (array < 0).any()):
-        allowed = "0 or 1" if kind == "b" else "whole numbers of 0 or more"
+    converted: np.ndarray = array.astype(kind)
+    if kind is not float and ((converted != array).any() or (array < 0).any()):
+        allowed = "0 or 1" if kind is bool else "whole numbers of 0 or more"
         raise InputError(f"{name} may hold only {allowed}")
     return converted
 
 
 def to_payload(replay: Replay) -> dict[str, Any]:
-    """The replay as plain JSON values: what `save` writes and the page's player reads."""
+    """The replay as JSON values, which `save` writes and the page's player reads."""
     payload: dict[str, Any] = {"format": FORMAT, "version": VERSION}
     for field in fields(replay):
         value = getattr(replay, field.name)
         if field.name in ARRAYS:
             kind, _ = ARRAYS[field.name]
             # + 0.0 turns -0.0 into 0.0
-            value = value.round(DECIMALS) + 0.0 if kind == "f" else value.astype(np.int64)
+            value = value.round(DECIMALS) + 0.0 if kind is float else value.astype(int)
             value = value.tolist()
         elif field.name == "roles":
             value = [asdict(role) for role in value]
@@ -193,7 +200,7 @@ def to_payload(replay: Replay) -> dict[str, Any]:
 
 
 def from_payload(payload: object) -> Replay:
-    """The inverse of `to_payload`; raises `InputError` if the payload is not a sound replay."""
+    """The inverse of `to_payload`; raises `InputError` if the payload is not a valid replay."""
     if not isinstance(payload, dict) or payload.get("format") != FORMAT:
         raise InputError(f'its "format" is not "{FORMAT}"')
     version = payload.get("version")
@@ -205,12 +212,12 @@ def from_payload(payload: object) -> Replay:
     roles = _get(payload, "roles")
     if not isinstance(roles, list):
         raise InputError("roles must be a list")
-    drawn = tuple(ReplayRole(**_read_fields(ReplayRole, role, "role ")) for role in roles)
-    return Replay(roles=drawn, **_read_fields(Replay, payload))
+    parsed = tuple(ReplayRole(**_read_fields(ReplayRole, role, "role ")) for role in roles)
+    return Replay(roles=parsed, **_read_fields(Replay, payload))
 
 
 def _read_fields(kind: type[Any], mapping: object, where: str = "") -> dict[str, Any]:
-    """The fields of a dataclass, `roles` aside, each of the type that it was declared with."""
+    """The fields of a dataclass except `roles`, each checked against its declared type."""
     values = {}
     for field in fields(kind):
         name = field.name
@@ -223,7 +230,7 @@ def _read_fields(kind: type[Any], mapping: object, where: str = "") -> dict[str,
             value = float(value) if abs(value) < 1e300 else math.inf
         elif type(value) is not field.type:
             raise InputError(
-                f"{where}{name} must be {WORDS[field.type]}, not {reprlib.repr(value)}"
+                f"{where}{name} must be {TYPE_NAMES[field.type]}, not {reprlib.repr(value)}"
             )
         values[name] = value
     return values
@@ -236,10 +243,10 @@ def _get(mapping: object, name: str, where: str = "") -> Any:
 
 
 def load(path: str | Path) -> Replay:
-    """Reads a replay that `save` wrote; every fault of the file is one `InputError`."""
+    """Reads a replay that `save` wrote; raises `InputError` if the file is damaged."""
     try:
         if Path(path).exists() and not Path(path).is_file():
-            raise OSError("it is not a file")  # reading a pipe would wait for ever
+            raise OSError("it is not a file")  # reading from a pipe would block
         payload = json.loads(Path(path).read_bytes())
     except OSError as error:
         raise InputError(f"cannot read the replay {path}: {reason(error)}") from None
@@ -257,14 +264,14 @@ def save(replay: Replay, path: str | Path) -> None:
 
 
 def write(replay: Replay, path: str | Path) -> None:
-    """Writes a page, an animation, a picture or the data, as the file's extension says."""
+    """Writes a page, an animation, a picture or the data, depending on the file's extension."""
     path = Path(path)
     check_destination(path)
     _write_bytes(path, WRITERS[path.suffix.lower()](replay))
 
 
 def check_destination(path: Path) -> None:
-    """Refuses what `write` could not write, before anybody has waited for the replay."""
+    """Raises `InputError` if `write` could not write there, before an episode is played."""
     if path.suffix.lower() not in WRITERS:
         *most, last = WRITERS
         raise InputError(
@@ -281,7 +288,7 @@ def check_destination(path: Path) -> None:
 
 def player_assets() -> tuple[str, str]:
     """The player's style sheet and its script, which defines `createReplay(container, data)`."""
-    return asset("replay.css"), asset("replay.js")
+    return read_asset("replay.css"), read_asset("replay.js")
 
 
 def to_html(replay: Replay) -> str:
@@ -289,12 +296,16 @@ def to_html(replay: Replay) -> str:
     css, js = player_assets()
     parts = {"title": html.escape(replay.title), "css": css, "js": js}
     parts["data"] = embed_json(_dump(replay))
-    # One pass: what a title contains is never taken for a placeholder.
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], asset("replay.html"))
+    return fill_template("replay.html", parts)
+
+
+def fill_template(name: str, parts: Mapping[str, str]) -> str:
+    """A template with its placeholders replaced, in one pass: parts may contain {{...}}."""
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], read_asset(name))
 
 
 def embed_json(text: str) -> str:
-    """JSON that is safe inside a <script> element, whatever its strings contain."""
+    """JSON with its special characters escaped, to be put into a <script> element."""
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
@@ -304,17 +315,17 @@ def _dump(replay: Replay) -> str:
     return json.dumps(to_payload(replay), separators=(",", ":"), allow_nan=False)
 
 
-def asset(name: str) -> str:
+def read_asset(name: str) -> str:
     return resources.files("epcx.reports").joinpath(name).read_text("utf-8")
 
 
-def _gif(replay: Replay) -> bytes:
-    from epcx.reports import drawing  # Pillow is needed here only
+def _to_gif(replay: Replay) -> bytes:
+    from epcx.reports import drawing  # Pillow takes time to import
 
     return drawing.to_gif(replay)
 
 
-def _png(replay: Replay) -> bytes:
+def _to_png(replay: Replay) -> bytes:
     from epcx.reports import drawing
 
     return drawing.to_png(replay)
@@ -322,8 +333,8 @@ def _png(replay: Replay) -> bytes:
 
 WRITERS: dict[str, Callable[[Replay], bytes]] = {
     ".html": lambda replay: to_html(replay).encode(),
-    ".gif": _gif,
-    ".png": _png,
+    ".gif": _to_gif,
+    ".png": _to_png,
     ".json": lambda replay: _dump(replay).encode(),
 }
 

@@ -1,25 +1,25 @@
-// Replays are made when they come into view; those of a pair start together.
+// Players are created when they come into view; those of a pair start together.
 {
   const pairs = JSON.parse(document.getElementById("replays-data").textContent);
-  const places = [...document.querySelectorAll(".pair")];
-  const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  const elements = [...document.querySelectorAll(".pair")];
+  const reducedMotion = matchMedia("(prefers-reduced-motion: reduce)").matches;
 
-  function fill(place) {
-    if (place.players) return;
-    const replays = pairs[places.indexOf(place)];
-    place.players = [...place.querySelectorAll(".player")].map((box, i) =>
+  function createPlayers(element) {
+    if (element.players) return;
+    const replays = pairs[elements.indexOf(element)];
+    element.players = [...element.querySelectorAll(".player")].map((box, i) =>
       createReplay(box, replays[i], { autoplay: false })
     );
   }
 
-  const watcher = new IntersectionObserver((entries) => {
+  const observer = new IntersectionObserver((entries) => {
     for (const { target, isIntersecting } of entries) {
-      if (isIntersecting) fill(target);
+      if (isIntersecting) createPlayers(target);
       for (const player of target.players ?? []) {
-        if (isIntersecting && !still) player.play();
+        if (isIntersecting && !reducedMotion) player.play();
         else player.pause();
       }
     }
   }, { rootMargin: "120px" });
-  for (const place of places) watcher.observe(place);
+  for (const element of elements) observer.observe(element);
 }

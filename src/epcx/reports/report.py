@@ -1,4 +1,4 @@
-"""Writes a report: the page, and its tables, charts and results as files beside it."""
+"""Writes a report: the page, and its tables, charts, replays and results as files beside it."""
 
 import csv
 import io
@@ -9,31 +9,31 @@ from pathlib import Path
 import jax
 
 from epcx.errors import InputError, RunError, reason
+from epcx.evaluation.result_cache import ResultCache
 from epcx.evaluation.results import Result
-from epcx.evaluation.scorebook import Scorebook
+from epcx.evaluation.study import Study
 from epcx.reports import content, replay
 from epcx.reports.figures import label
-from epcx.reports.findings import Findings, Pair, Section, slug
-from epcx.reports.grids import Grid
 from epcx.reports.page import to_html
 from epcx.reports.recording import record
 from epcx.reports.replay import Replay
+from epcx.reports.report_data import ReplayPair, ReportData, Section, slug
+from epcx.reports.tables import ReportTable
 from epcx.runs.files import write_bytes
 from epcx.runs.provenance import describe
-from epcx.study import Study
 
 PAGE = "index.html"
-BOOK = "games.jsonl"
+CACHE = "games.jsonl"
 
 
 def make_folder(folder: Path) -> None:
-    """A new folder, or that of an earlier report: others have files of their own."""
+    """A new folder, or that of an earlier report; others are refused."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        taken = any(folder.iterdir()) and not (folder / BOOK).exists()
+        foreign = any(folder.iterdir()) and not (folder / CACHE).exists()
     except OSError as error:
         raise InputError(f"report folder {folder} cannot be made: {reason(error)}") from None
-    if taken:
+    if foreign:
         raise InputError(f"folder {folder} has other files than a report: choose another --out")
 
 
@@ -42,36 +42,35 @@ def write_report(
     folder: Path,
     episodes: int,
     title: str,
-    watch: Callable[[int, int], None] = lambda done, total: None,
-) -> tuple[Path, Findings]:
-    """Plays the games of a study and writes what came of them; the page, and what it tells.
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> tuple[Path, ReportData]:
+    """Plays the games of a study and writes the report; returns the page's path and the data.
 
     Games that an earlier report in the same folder has played are not played again.
     """
     make_folder(folder)
-    results = study.play(episodes, Scorebook(folder / BOOK), watch)
-    findings = Findings(study, results, episodes)
-    sections = content.sections(findings, episodes_to_watch(study))
-    lead = content.headline(findings), content.how_sure(findings)
+    results = study.play(episodes, ResultCache(folder / CACHE), on_progress)
+    data = ReportData(study, results, episodes)
+    sections = content.sections(data, replays(study))
+    lead = content.headline(data), content.uncertainty_note(data)
     page = to_html(title, *lead, facts(study), sections)
     try:
         write_files(folder, sections, results, study.signature())
         write_bytes(folder / PAGE, page.encode())
     except OSError as error:
         raise RunError(f"the report in {folder} cannot be written: {reason(error)}") from None
-    return folder / PAGE, findings
+    return folder / PAGE, data
 
 
 def facts(study: Study) -> list[str]:
-    """Where and when the report itself was made."""
-    made = describe()
-    methods = ", ".join(label(method) for method in study.methods)
-    known = f"epcx {made['epcx']}" + (f", commit {made['commit']}" if made["commit"] else "")
+    """What was compared, and where and when it was evaluated."""
+    about = describe()
+    version = f"epcx {about['epcx']}" + (f", commit {about['commit']}" if about["commit"] else "")
     return [
-        f"{study.name} at {', '.join(study.populations)} agents",
-        methods,
-        f"{known}, jax {made['jax']}",
-        f"measured on {made['device']}, {made['date']}",
+        f"{study.game.name} at {', '.join(study.populations)} agents",
+        ", ".join(label(method) for method in study.methods),
+        f"{version}, jax {about['jax']}",
+        f"evaluated on {about['device']}, {about['date']}",
     ]
 
 
@@ -84,13 +83,13 @@ def write_files(
     for name in ("tables", "figures", "replays"):
         (folder / name).mkdir(exist_ok=True)
         for old in (folder / name).glob("*.*"):
-            old.unlink()  # of an earlier report, that may have had others
+            old.unlink()  # an earlier report may have had other files
     for section in sections:
-        for grid in section.grids:
-            write_bytes(folder / "tables" / f"{grid.name}.csv", to_csv(grid, signature).encode())
+        for table in section.tables:
+            write_bytes(folder / "tables" / f"{table.name}.csv", to_csv(table, signature).encode())
         for chart in section.charts:
-            for kind, picture in chart.drawn.items():
-                write_bytes(folder / "figures" / f"{chart.name}.{kind}", picture)
+            for kind, image in chart.images.items():
+                write_bytes(folder / "figures" / f"{chart.name}.{kind}", image)
         for episode in (episode for pair in section.pairs for episode in pair.replays):
             for kind in (".json", ".png"):
                 replay.write(episode, folder / "replays" / f"{slug(episode.title)}{kind}")
@@ -98,45 +97,52 @@ def write_files(
     write_bytes(folder / "results.json", (json.dumps(rows, indent=1) + "\n").encode())
 
 
-def to_csv(grid: Grid, signature: dict[str, str]) -> str:
-    """Every row says what it was made with, unless it says so already."""
-    rows = [{**signature, **row} for row in grid.file]
-    columns = list(dict.fromkeys(name for row in grid.file for name in row)) + list(signature)
-    columns = list(dict.fromkeys(columns))
+def to_csv(table: ReportTable, signature: dict[str, str]) -> str:
+    """The rows of a table, with the signature in the columns that they do not have themselves."""
+    names = [name for row in table.csv_rows for name in row] + list(signature)
     text = io.StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer = csv.DictWriter(text, list(dict.fromkeys(names)), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({**signature, **row} for row in table.csv_rows)
     return text.getvalue()
 
 
-def episodes_to_watch(study: Study) -> list[Pair]:
-    """At the largest population the yardstick beside, or against, every other method.
+def replays(study: Study) -> Section:
+    """Recorded episodes, or a sentence that says why there are none."""
+    text = "Each pair starts from the same initial world. Press play, scrub, or step."
+    try:
+        return Section("replays", "Replays", [text], pairs=replay_pairs(study))
+    except InputError as error:
+        return Section("replays", "Replays", [f"There are no replays: {error}."])
 
-    A method alone plays by itself.
-    """
+
+def replay_pairs(study: Study) -> list[ReplayPair]:
+    """At the largest population, the reference method with every other; a single one by itself."""
     population = study.populations[-1]
-    game, everybody = study.at(population), study.everybody(population)
-    methods, best = list(study.trials[population]), study.yardstick(population)
+    game, sources = study.at(population), study.all_players(population)
+    methods, reference = list(study.trials[population]), study.reference(population)
     first, *others = game.members
-    known: dict[str, Replay] = {}
+    recorded: dict[str, Replay] = {}
 
-    def episode(one: str, other: str) -> Replay:
-        """`one` plays the first role, `other` all others."""
-        title = f"{label(one)}, {population} agents"
+    def episode(method: str, opponent: str) -> Replay:
+        """`method` plays the first role, `opponent` all others."""
+        title = f"{label(method)}, {population} agents"
         if others:
-            title = f"{label(one)} {first}, {label(other)} {' and '.join(others)}"
-        if title not in known:
-            sides = {first: one} | dict.fromkeys(others, other)
-            chosen = {role: everybody[who][0].side(game, role) for role, who in sides.items()}
-            known[title] = record(game, chosen, jax.random.key(0), title)
-        return known[title]
+            title = f"{label(method)} {first}, {label(opponent)} {' and '.join(others)}"
+        if title not in recorded:
+            by_role = {first: method} | dict.fromkeys(others, opponent)
+            players = {role: sources[name][0].player(game, role) for role, name in by_role.items()}
+            recorded[title] = record(game, players, jax.random.key(0), title)
+        return recorded[title]
 
     if len(methods) == 1:
-        return [Pair(label(methods[0]), (episode(methods[0], methods[0]),))]
-    joined = "against" if others else "beside"
-    rivals = [method for method in methods if method != best]
+        return [ReplayPair(label(methods[0]), (episode(methods[0], methods[0]),))]
+    joined = "against" if others else "and"
     return [
-        Pair(f"{label(best)} {joined} {label(rival)}", (episode(best, rival), episode(rival, best)))
-        for rival in rivals
+        ReplayPair(
+            f"{label(reference)} {joined} {label(method)}",
+            (episode(reference, method), episode(method, reference)),
+        )
+        for method in methods
+        if method != reference
     ]

@@ -1,4 +1,4 @@
-"""The sections of a report that score methods: against EPC, fixed players and each other."""
+"""The sections of a report that compare the scores of methods."""
 
 from collections.abc import Mapping
 
@@ -14,162 +14,161 @@ from epcx.evaluation.results import (
     normalise,
     tabulate,
 )
+from epcx.games import Game
 from epcx.reports import figures, paper
 from epcx.reports.figures import Chart, label
-from epcx.reports.findings import Findings, Section, by_population, roles_of, slug
-from epcx.reports.grids import Entry, Grid, entry, file_cell, score_grid
+from epcx.reports.report_data import ReportData, Section, by_population, roles_of, slug
+from epcx.reports.tables import CsvRow, ReportTable, TableCell, csv_cell, score_table, table_cell
 
-STATISTICS = {  # what there is beside rewards, and what it is called
-    "coverage": "share of the food occupied at the end",
-    "ate": "pellets eaten per episode",
-    "survival": "share alive at the end",
-    "killed": "parts in kills per episode",
-    "touched": "contacts per episode",
-}
-GOOD = ("coverage", "ate", "survival")  # of which more is better
+HIGHER_IS_BETTER = ("coverage", "ate", "survival")  # statistics of which tables mark the best
 
 
-def scores(findings: Findings) -> Section:
-    """Everybody against the yardstick, at every population."""
-    table, published = findings.table(SCORE), findings.published()
-    section = Section("scores", "Scores", [scoring(findings)], score_grids(findings))
+def scores(data: ReportData) -> Section:
+    """Every method against the reference opponents, at every population."""
+    table = data.table(SCORE)
+    section = Section("scores", "Scores", [score_note(data)], score_tables(data))
     for role in roles_of(table):
-        groups, name = by_population(table, role), f"scores-{slug(role)}"
-        said = {p: v for (p, who), v in published.items() if who == role and p in groups}
-        title, unit = f"Reward of {role}", "reward per episode"
-        section.charts.append(figures.bars(name, title, unit, groups, findings.colours, said))
-        section.charts += normalised_chart(findings, table, role, "normalised", said)
+        groups, published = by_population(table, role), data.published(role)
+        name, title, unit = f"scores-{slug(role)}", f"Reward of {role}", "reward per episode"
+        section.charts.append(figures.bars(name, title, unit, groups, data.colours, published))
+        section.charts += normalised_chart(data, table, role, "normalised", published)
     return section
 
 
-def score_grids(findings: Findings) -> list[Grid]:
-    table, published = findings.table(SCORE), findings.published()
+def score_tables(data: ReportData) -> list[ReportTable]:
+    table = data.table(SCORE)
     return [
-        score_grid(
+        score_table(
             f"scores-{slug(role)}",
             f"Reward of {role}",
             by_population(table, role),
             role,
-            published,
+            data.published(role),
         )
         for role in roles_of(table)
     ]
 
 
-def scoring(findings: Findings) -> str:
-    if findings.alone:
+def score_note(data: ReportData) -> str:
+    """What a score is."""
+    if not data.has_opponents:
         return "Task reward per agent and episode, without shaping."
     parts = [
         "Sum of a team's task rewards per episode, without shaping, against "
-        f"{findings.yardsticks()} of the same population in all other roles."
+        f"{data.opponents()} of the same population in all other roles."
     ]
-    shared = [role.name for role in findings.study.game.roles if role.shares_reward]
+    shared = [role.name for role in data.study.game.roles if role.shares_reward]
     if shared:
-        parts.append(f"Every {shared[0]} gets the reward of all, which counts once.")
-    if findings.study.merged:
-        parts.append("Both teams are averaged, as they are the same.")
+        parts.append(f"All agents of {' and '.join(shared)} share one reward, which counts once.")
+    if data.study.merged:
+        parts.append("Scores are averaged over both teams, which are symmetric.")
     return " ".join(parts)
 
 
 def normalised_chart(
-    findings: Findings,
+    data: ReportData,
     table: Table,
     role: str,
     name: str,
-    said: Mapping[str, Mapping[str, float]] | None = None,
+    published: Mapping[str, Mapping[str, float]] | None = None,
 ) -> list[Chart]:
-    """Scores from 0 to 1, at populations where there are methods to be compared."""
-    contested = {task: cells for task, cells in table.items() if len(trained(findings, cells)) > 1}
-    groups = by_population(normalise(contested, findings.study.methods), role)
+    """Scores from 0 to 1, at populations with several trained methods."""
+    compared = {task: cells for task, cells in table.items() if len(trained(data, cells)) > 1}
+    groups = by_population(normalise(compared, data.study.methods), role)
     if not groups:
         return []
-    published = {
-        population: scaled({m: v for m, v in numbers.items() if m in groups[population]})
-        for population, numbers in (said or {}).items()
+    from_paper = {
+        population: rescaled({m: v for m, v in numbers.items() if m in groups[population]})
+        for population, numbers in (published or {}).items()
         if population in groups
     }
     title = f"Normalised score of {role}"
-    caption = "0 is the worst and 1 the best of the methods at each population."
+    caption = "At each population, 0 is the worst of the methods and 1 the best."
     chart = figures.bars(
-        f"{name}-{slug(role)}", title, "score", groups, findings.colours, published, caption
+        f"{name}-{slug(role)}", title, "score", groups, data.colours, from_paper, caption
     )
     return [chart]
 
 
-def trained(findings: Findings, cells: Mapping[str, Cell]) -> dict[str, Cell]:
+def trained(data: ReportData, cells: Mapping[str, Cell]) -> dict[str, Cell]:
     """Without the fixed players."""
-    return {method: cell for method, cell in cells.items() if method in findings.study.methods}
+    return {method: cell for method, cell in cells.items() if method in data.study.methods}
 
 
-def scaled(values: dict[str, float]) -> dict[str, float]:
+def rescaled(values: dict[str, float]) -> dict[str, float]:
     low, high = min(values.values(), default=0.0), max(values.values(), default=0.0)
     return {m: (x - low) / (high - low) if high > low else 0.0 for m, x in values.items()}
 
 
-def reference(findings: Findings) -> Section | None:
-    """Everybody against the scripted players."""
-    table = findings.table(REFERENCE)
+def against_fixed_players(data: ReportData) -> Section | None:
+    """Every method against the fixed players of the game."""
+    table = data.table(REFERENCE)
     if not table:
         return None
     text = (
-        "The same agents against scripted players, which do not change from one version of epcx to "
-        "the next: these numbers can be compared between runs and papers."
+        f"The same agents against {data.study.fixed} players. These do not change between versions "
+        "of epcx, so that the numbers can be compared across reports."
     )
-    section = Section("reference", "Against fixed players", [text])
+    section = Section("fixed-players", "Against fixed players", [text])
     for role in roles_of(table):
-        groups = by_population(table, role)
-        section.grids.append(
-            score_grid(f"reference-{slug(role)}", f"Reward of {role}", groups, role)
-        )
+        name, groups = f"fixed-players-{slug(role)}", by_population(table, role)
+        section.tables.append(score_table(name, f"Reward of {role}", groups, role))
     return section
 
 
-def statistics(findings: Findings) -> Section | None:
-    """What there is to count beside rewards."""
-    section = Section("statistics", "What they do")
-    for statistic, words in STATISTICS.items():
-        if findings.study.game.covers and statistic != "coverage":
-            continue  # food that stays is not eaten
-        table = findings.table(SCORE, statistic)
-        published = findings.published(statistic) if findings.alone else {}
+def statistics(data: ReportData) -> Section | None:
+    """The game's own statistics, in the episodes of the scores."""
+    section = Section("statistics", "Statistics")
+    for statistic, phrase in statistic_phrases(data.study.game).items():
+        table = data.table(SCORE, statistic)
         for role in roles_of(table):
             groups = by_population(table, role)
             if len({cell.mean for cells in groups.values() for cell in cells.values()}) < 2:
-                continue  # such as the survival of those whom nobody hunts
-            name, title = f"{statistic}-{slug(role)}", f"{words.capitalize()}: {role}"
-            good = statistic in GOOD
-            section.grids.append(score_grid(name, title, groups, role, published, good))
-            said = {p: v for (p, who), v in published.items() if who == role and p in groups}
-            section.charts.append(figures.bars(name, title, "", groups, findings.colours, said))
+                continue  # constant, such as the survival of a role that cannot die
+            name, title = f"{statistic}-{slug(role)}", f"{phrase.capitalize()}: {role}"
+            published = {} if data.has_opponents else data.published(role, statistic)
+            highlight = statistic in HIGHER_IS_BETTER
+            section.tables.append(score_table(name, title, groups, role, published, highlight))
+            section.charts.append(figures.bars(name, title, "", groups, data.colours, published))
     if not section.charts:
         return None
-    if not findings.alone:
-        section.text.append("In the games of the scores.")
+    if data.has_opponents:
+        section.text.append("From the same episodes as the scores.")
     return section
 
 
-def crossplay(findings: Findings) -> Section | None:
-    """Everybody against everybody, at the largest population."""
-    study = findings.study
-    if findings.alone:
+def statistic_phrases(game: type[Game]) -> dict[str, str]:
+    """What a report shows beside rewards: final statistics if the game has any, else the sums."""
+    if game.final_statistics:
+        return dict(game.final_statistics)
+    phrases = dict(game.statistics)
+    if phrases.pop("died", None) is not None:
+        phrases["survival"] = "share alive at the end"
+    return phrases
+
+
+def crossplay(data: ReportData) -> Section | None:
+    """Every method against every other, at the largest population."""
+    study = data.study
+    if not data.has_opponents:
         return None
     population = study.populations[-1]
     game = study.at(population)
     text = (
-        f"Everybody against everybody at {population}: task reward of the team per episode. A row "
-        "plays the role that is measured, a column all others."
+        f"Every method against every other at {population}: task reward of the team per episode. "
+        "The method of the row plays the role that is measured, that of the column all others."
     )
     section = Section("crossplay", "Cross-play", [text])
     for role in game.members:
-        mine = [r for r in findings.results if r.purpose == CROSSPLAY and r.role == role]
-        names = list(dict.fromkeys(r.method for r in mine))
+        results = [r for r in data.results if r.purpose == CROSSPLAY and r.role == role]
+        names = list(dict.fromkeys(r.method for r in results))
         columns = [
-            tabulate((r for r in mine if r.against == against), CROSSPLAY)[population, role]
+            tabulate((r for r in results if r.against == against), CROSSPLAY)[population, role]
             for against in names
         ]
         published = paper.crossplay(study.name, population, role)
         others = " and ".join(other for other in game.members if other != role)
-        caption = f"Reward of {role}, by who plays them and against whom."
+        caption = f"Reward of {role} by method (rows) and opponents (columns)."
         section.charts.append(
             figures.heat_map(
                 f"crossplay-{role}",
@@ -181,43 +180,43 @@ def crossplay(findings: Findings) -> Section | None:
                 caption,
             )
         )
-        rows: list[list[str | Entry]] = []
-        file = []
+        rows: list[list[str | TableCell]] = []
+        csv_rows: list[CsvRow] = []
         for name in names:
-            said = published.get(name, {})
+            from_paper = published.get(name, {})
             pairs = list(zip(names, columns, strict=True))
-            cells = [entry(column[name], said.get(against)) for against, column in pairs]
+            cells = [table_cell(column[name], from_paper.get(other)) for other, column in pairs]
             rows.append([label(name), *cells])
-            file += [
+            csv_rows += [
                 {
                     "population": population,
                     "role": role,
                     "method": name,
                     "against": against,
-                    **file_cell(column[name]),
+                    **csv_cell(column[name]),
                     "mean_per_agent": game.per_member(column[name].mean, role),
-                    "paper": said.get(against),
+                    "paper": from_paper.get(against),
                 }
                 for against, column in pairs
             ]
-        header = [f"{role} \\ {others}", *(label(name) for name in names)]
-        section.grids.append(Grid(f"crossplay-{role}", caption, header, rows, file))
+        header = [f"{role} \\ {others}", *map(label, names)]
+        section.tables.append(ReportTable(f"crossplay-{role}", caption, header, rows, csv_rows))
     return section
 
 
-def generalisation(findings: Findings) -> Section | None:
-    """Clones of the agents of the largest population."""
-    table = findings.table(GENERALISATION)
+def generalisation(data: ReportData) -> Section | None:
+    """The agents of the largest population, cloned to twice as many."""
+    table = data.table(GENERALISATION)
     if not table:
         return None
-    population, last = next(iter(table))[0], findings.study.populations[-1]
+    population, last = next(iter(table))[0], data.study.populations[-1]
     text = (
-        f"Agents of {last}, cloned to {population} and not trained any further. Networks that are "
-        "made for one population cannot take part."
+        f"Agents trained at {last}, cloned to {population} without further training. Only methods "
+        "whose networks take any population are compared."
     )
-    section = Section("generalisation", "Twice as many", [text])
+    section = Section("generalisation", "Generalisation to a doubled population", [text])
     for role in roles_of(table):
         groups, name = by_population(table, role), f"generalisation-{slug(role)}"
-        section.grids.append(score_grid(name, f"Reward of {role}", groups, role))
-        section.charts += normalised_chart(findings, table, role, "generalisation")
+        section.tables.append(score_table(name, f"Reward of {role}", groups, role))
+        section.charts += normalised_chart(data, table, role, "generalisation")
     return section

@@ -23,7 +23,7 @@ from epcx.runs.files import json_digest, sync_folder, write_through
 
 KEPT = 2
 ABOUT = "checkpoint.json"
-FORMAT = "epcx checkpoint 2"
+FORMAT = "epcx checkpoint 3"
 HALF_DONE = ".writing-"
 Arrays = dict[str, np.ndarray]
 
@@ -78,7 +78,7 @@ class Checkpoints:
         for old in self.numbers()[:-KEPT]:
             shutil.rmtree(self.folder / f"{old:06}", ignore_errors=True)
 
-    def load(self, say: Callable[[str], None]) -> Checkpoint | None:
+    def load(self, notify: Callable[[str], None]) -> Checkpoint | None:
         """The newest one that is whole; none if none was ever made."""
         numbers = self.numbers()
         for number in reversed(numbers):
@@ -86,9 +86,9 @@ class Checkpoints:
             try:
                 return _read(place)
             except _DamagedError as damage:
-                say(f"checkpoint {place} is damaged ({damage}): trying the one before")
+                notify(f"checkpoint {place} is damaged ({damage}): trying the one before")
         if numbers:
-            raise InputError(f"no checkpoint in {self.folder} is whole: train anew")
+            raise InputError(f"no checkpoint in {self.folder} is whole: train again")
         return None
 
     def clear(self) -> None:

@@ -1,7 +1,4 @@
-"""Writing files so that an interrupt leaves the old one or the new one, never a part.
-
-And where to keep what can be made again.
-"""
+"""Writing files so that an interrupt leaves the old one or the new one, never a part."""
 
 import hashlib
 import json
@@ -36,12 +33,6 @@ def sync_folder(path: Path) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
-
-
-def cache_folder(name: str) -> Path:
-    """The user's, for what can be made again; a RuntimeError where nobody is at home."""
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return home / "epcx" / name
 
 
 def json_digest(content: Any) -> str:

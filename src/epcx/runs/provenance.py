@@ -9,14 +9,10 @@ from pathlib import Path
 import jax
 
 from epcx import __version__
-from epcx.agents.kernels import cpu
 
 
 def describe() -> dict[str, object]:
-    """Device, cores, versions, date, and the commit if this is a checkout.
-
-    `compiler` made the programs for this CPU; None where they are not used.
-    """
+    """Device, cores, versions, date, and the commit if this is a checkout."""
     return {
         "device": jax.devices()[0].device_kind,
         "devices": jax.device_count(),
@@ -25,7 +21,6 @@ def describe() -> dict[str, object]:
         "epcx": __version__,
         "python": platform.python_version(),
         "jax": jax.__version__,
-        "compiler": cpu.made_by(),
         "date": datetime.date.today().isoformat(),
         "commit": commit(),
     }

@@ -1,6 +1,6 @@
 """A run: a folder with everything one training produced.
 
-config.json        what was asked for, with versions, machine and commit
+config.json        the settings, with versions, machine and commit
 metrics.jsonl      a line per stage, match and log interval
 lineage.json       every agent set: its parents, its fitness, whether it was promoted
 agents/3-2/0/sheep.safetensors   the agent sets that came out of the stage 3-2, best first
@@ -21,7 +21,6 @@ from epcx import __version__
 from epcx.errors import InputError, RunError, reason
 from epcx.runs.checkpoint import Checkpoints
 from epcx.runs.files import json_digest, write_bytes
-from epcx.runs.provenance import describe
 from epcx.runs.weights import digest, save_weights
 
 CONFIG = "config.json"
@@ -30,10 +29,11 @@ LINEAGE = "lineage.json"
 RESULT = "result.json"
 AGENTS = "agents"
 SNAPSHOTS = "snapshots"
-MADE_WITH = "made_with"
+PROVENANCE = "provenance"
+FORMAT = "epcx run 2"
 
 
-class Run:
+class RunFolder:
     """The folder of a run; `create` makes it, `open` reads it."""
 
     def __init__(self, path: Path, config: dict[str, Any]):
@@ -42,11 +42,17 @@ class Run:
         self.checkpoints = Checkpoints(path / "checkpoints")
         self.board: Any = None
         self.boards: dict[str, Any] = {}
-        self.lock: IO[str] | None = None
+        self._lock_file: IO[str] | None = None
 
     @classmethod
-    def create(cls, path: Path, config: dict[str, Any], tensorboard: bool = False) -> "Run":
-        """A new folder, held by this process; one that exists is never touched."""
+    def create(
+        cls,
+        path: Path,
+        settings: dict[str, Any],
+        provenance: dict[str, Any],
+        tensorboard: bool = False,
+    ) -> "RunFolder":
+        """A new folder, locked by this process; one that exists is never touched."""
         writer = tensorboard_writer() if tensorboard else None
         try:
             path.mkdir(parents=True)
@@ -56,28 +62,36 @@ class Run:
             ) from None
         except OSError as error:
             raise InputError(f"run folder {path} cannot be made: {reason(error)}") from None
-        run = cls(path, {**config, MADE_WITH: describe()})
-        run.hold()
+        run = cls(path, {"format": FORMAT, **settings, PROVENANCE: provenance})
+        run.lock()
         run.board = writer
         run.write(CONFIG, run.config)
         return run
 
     @classmethod
-    def open(cls, path: Path) -> "Run":
+    def open(cls, path: Path) -> "RunFolder":
         config = read_json(path, CONFIG)
         if config is None:
             raise InputError(f"{path} is not a run: it has no {CONFIG}")
         if not isinstance(config, dict):
             raise InputError(f"{path / CONFIG} is damaged: it holds no settings")
         run = cls(path, config)
-        version = run.made_with.get("epcx")
-        if isinstance(version, str) and numbers(version) > numbers(__version__):
+        version = run.provenance.get("epcx")
+        if isinstance(version, str) and version_numbers(version) > version_numbers(__version__):
             raise InputError(
                 f"{path} was written by epcx {version}, newer than this {__version__}: upgrade epcx"
             )
+        if "hyper" in config:
+            raise InputError(
+                f"{path} was written by epcx 0.1, whose settings have other names: train it again, "
+                "or use it with epcx 0.1"
+            )
+        if config.get("format") != FORMAT:
+            found = config.get("format")
+            raise InputError(f"{path} has format {found!r}, but this version reads {FORMAT!r}")
         return run
 
-    def hold(self) -> None:
+    def lock(self) -> None:
         """Keeps other processes from training in this folder, until this one ends."""
         try:
             lock = open(self.path / "lock", "w")  # noqa: SIM115
@@ -88,21 +102,21 @@ class Run:
             ) from None
         except OSError as error:
             raise InputError(f"{self.path} cannot be written to: {reason(error)}") from None
-        self.lock = lock
+        self._lock_file = lock
 
-    def release(self) -> None:
-        if self.lock:
-            self.lock.close()
+    def unlock(self) -> None:
+        if self._lock_file:
+            self._lock_file.close()
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What was asked for."""
-        return {name: value for name, value in self.config.items() if name != MADE_WITH}
+        """The settings that decide the outcome."""
+        return {k: v for k, v in self.config.items() if k not in ("format", PROVENANCE)}
 
     @property
-    def made_with(self) -> dict[str, Any]:
+    def provenance(self) -> dict[str, Any]:
         """Versions, machine and commit, as far as they are known."""
-        found = self.config.get(MADE_WITH)
+        found = self.config.get(PROVENANCE)
         return found if isinstance(found, dict) else {}
 
     def setting(self, name: str) -> Any:
@@ -122,7 +136,7 @@ class Run:
 
     # Metrics
 
-    def log(self, rows: list[dict[str, Any]]) -> None:
+    def append_metrics(self, rows: list[dict[str, Any]]) -> None:
         """Appends lines to the metrics; numbers that are not finite become null."""
         lines = [
             json.dumps({k: v if is_finite(v) else None for k, v in row.items()}) + "\n"
@@ -158,13 +172,13 @@ class Run:
         path = self.path / METRICS
         return path.stat().st_size if path.exists() else 0
 
-    def cut_metrics(self, size: int) -> None:
+    def truncate_metrics(self, size: int) -> None:
         """Drops lines that were written after a checkpoint: they will be written again."""
         if self.metrics_size() > size:
             with open(self.path / METRICS, "r+") as file:
                 file.truncate(size)
 
-    def finish(self, result: dict[str, Any]) -> None:
+    def write_result(self, result: dict[str, Any]) -> None:
         self.write(RESULT, result)
         for board in self.boards.values():
             board.close()
@@ -246,7 +260,7 @@ def read_json(folder: Path, name: str) -> Any:
         raise InputError(f"{folder / name} is damaged: it is not JSON") from None
 
 
-def numbers(version: str) -> list[int]:
+def version_numbers(version: str) -> list[int]:
     """Of a version, for comparison: 0.10.1 comes after 0.9."""
     return [int(part) for part in re.findall(r"[0-9]+", version)[:3]]
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import PyTree
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
@@ -16,21 +17,24 @@ from epcx.errors import InputError
 FORMAT = "epcx agent set 1"
 
 
-def save_weights(tree: Any, about: dict[str, str]) -> bytes:
+def save_weights(tree: PyTree, metadata: dict[str, str]) -> bytes:
     """The arrays of a pytree under the names of their places in it, as the content of a file."""
     arrays = {name: np.ascontiguousarray(x) for name, x in named(tree).items()}
-    return save(arrays, metadata={"format": FORMAT, **about})
+    return save(arrays, metadata={"format": FORMAT, **metadata})
 
 
 def load_weights(
-    path: Path, like: Any, about: dict[str, str], part: Callable[[Any], Any] = lambda tree: tree
-) -> Any:
+    path: Path,
+    like: PyTree,
+    metadata: dict[str, str],
+    part: Callable[[PyTree], PyTree] = lambda tree: tree,
+) -> PyTree:
     """The arrays of a file in the shape of `like`, whose first axis may have any length.
 
-    Or a part of them; the file need not have the others. `about` is what its metadata must say.
+    Or a part of them; the file need not have the others. `metadata` is what it must say of itself.
     """
     found, arrays = read(path)
-    for name, value in about.items():
+    for name, value in metadata.items():
         if found.get(name) != value:
             raise InputError(
                 f"{path} holds weights for {name} {found.get(name, 'unknown')!r}, not {value!r}"
@@ -48,17 +52,22 @@ def load_weights(
     return jax.tree.map(arrays.__getitem__, wanted)
 
 
+def holds_all(path: Path, like: PyTree) -> bool:
+    """Whether a file has all arrays of a pytree, by their names."""
+    return read(path)[1].keys() >= named(like).keys()
+
+
 def read(path: Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
     try:
         with safe_open(path, framework="np") as file:
-            about = file.metadata() or {}
+            metadata = file.metadata() or {}
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError):
         raise InputError(f"{path} cannot be read as weights of epcx") from None
-    if about.get("format") != FORMAT:
-        shown = json.dumps(about.get("format"))
+    if metadata.get("format") != FORMAT:
+        shown = json.dumps(metadata.get("format"))
         raise InputError(f"{path} has format {shown}, but this version reads '{FORMAT}'")
-    return about, arrays
+    return metadata, arrays
 
 
 def digest(path: Path) -> str:
@@ -70,17 +79,17 @@ def digest(path: Path) -> str:
     return total.hexdigest()
 
 
-def named(tree: Any) -> dict[str, Any]:
+def named(tree: PyTree) -> dict[str, Any]:
     """The leaves of a pytree, by names such as policy.encoder.own.layers.0.weight."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     return {jax.tree_util.keystr(place, simple=True, separator="."): leaf for place, leaf in leaves}
 
 
-def names_of(tree: Any) -> Any:
+def names_of(tree: PyTree) -> PyTree:
     """A pytree like it, with the names of the leaves in their places."""
     return jax.tree.unflatten(jax.tree.structure(tree), list(named(tree)))
 
 
-def unnamed(arrays: dict[str, Any], like: Any) -> Any:
+def unnamed(arrays: dict[str, Any], like: PyTree) -> PyTree:
     """The inverse of `named`, for a pytree of the same structure."""
     return jax.tree.unflatten(jax.tree.structure(like), [arrays[name] for name in named(like)])

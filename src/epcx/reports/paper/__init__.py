@@ -1,10 +1,25 @@
-"""The numbers of the EPC paper (ICLR 2020), from its appendix."""
+"""The numbers of the EPC paper (ICLR 2020), from its appendix, and its methods as it shows them."""
 
 import csv
 from importlib import resources
 
 from epcx.evaluation.results import Place
 
+LABELS = {  # in the order of the paper's tables
+    "maddpg": "MADDPG",
+    "mean-field": "mean-field",
+    "att-maddpg": "Att-MADDPG",
+    "vanilla-pc": "vanilla-PC",
+    "epc": "EPC",
+}
+COLOURS = {
+    "maddpg": "#c85a93",
+    "mean-field": "#9a6fd0",
+    "att-maddpg": "#2f9e78",
+    "vanilla-pc": "#3f7fd0",
+    "epc": "#d9622b",
+}
+OPPONENT = "epc"  # the method that all others play against in its tables
 # Adversarial Battle is reported as team 1, and is the average of both (appendix, Evaluation).
 TABLES = {
     "grassland": ("grassland_vs_epc", {}),
@@ -27,26 +42,26 @@ def scores(game: str, statistic: str = "reward") -> dict[Place, dict[str, float]
         return {}
     name, roles = TABLES[game]
     found = {}
-    for row in rows(name):
-        side, scale = row.pop("side", None) or row.pop("measure"), row.pop("scale")
-        if (side if side in STATISTICS else "reward") == statistic:
+    for row in read_table(name):
+        row_name, scale = row.pop("side", None) or row.pop("measure"), row.pop("scale")
+        if (row_name if row_name in STATISTICS else "reward") == statistic:
             values = {method: float(value) for method, value in row.items()}
-            found[scale, roles.get(side, side)] = values
+            found[scale, roles.get(row_name, row_name)] = values
     return found
 
 
 def crossplay(game: str, population: str, role: str) -> dict[str, dict[str, float]]:
-    """Rewards of the role, by its method and then by its opponents'; empty if not published."""
+    """Rewards of the role by its method, then by the opponents' method; empty if not published."""
     name = CROSSPLAY.get((game, population, role))
     if name is None:
         return {}
     table = {}
-    for row in rows(name):
-        mine, *others = row.items()
-        table[mine[1]] = {method: float(value) for method, value in others}
+    for row in read_table(name):
+        (_, method), *cells = row.items()
+        table[method] = {opponent: float(value) for opponent, value in cells}
     return table
 
 
-def rows(name: str) -> list[dict[str, str]]:
+def read_table(name: str) -> list[dict[str, str]]:
     text = resources.files(__package__).joinpath(f"{name}.csv").read_text()
     return list(csv.DictReader(text.splitlines()))

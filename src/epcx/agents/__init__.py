@@ -1,1 +1,0 @@
-"""What an agent is: a policy and a critic, in three architectures with one signature."""

@@ -1,0 +1,338 @@
+"""A comparison of runs: which games it takes, who plays them, and the results.
+
+Every game is an entry with labels: its purpose, who is measured and against whom. Tables and
+figures are such entries, sorted.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from epcx import games, presets
+from epcx.config import TrainConfig
+from epcx.errors import InputError
+from epcx.evaluation.players import FIXED_PLAYERS, Player, PlayerSource, fixed_players
+from epcx.evaluation.result_cache import ResultCache
+from epcx.evaluation.results import (
+    CROSSPLAY,
+    CURVE,
+    GENERALISATION,
+    REFERENCE,
+    SCORE,
+    Label,
+    Result,
+)
+from epcx.evaluation.tournament import Tournament
+from epcx.games import Game, Population
+from epcx.methods import PAPER
+from epcx.runs.files import json_digest
+from epcx.runs.run import RunFolder
+from epcx.teams import RunPlayers, SnapshotPlayers
+
+MAIN_METHOD = "epc"  # against which the paper lets all methods play
+CURVE_EPISODES = 1_000
+
+
+@dataclass(frozen=True)
+class Entry(Label):
+    """A game to be played: who plays each role."""
+
+    players: dict[str, PlayerSource]
+
+    def result(self, statistics: dict[str, dict[str, float]]) -> Result:
+        labels = {label.name: getattr(self, label.name) for label in fields(Label)}
+        return Result(**labels, statistics=statistics)
+
+
+class Study:
+    """Runs of one game, sorted by population and method.
+
+    Every training from scratch is a trial of its own, also those that share a run; of a curriculum
+    the best sets are. Trial i of a method plays against trial i of the others, so that trials are
+    independent repetitions of the experiment; where others have fewer, theirs are used again.
+    """
+
+    def __init__(self, runs: Sequence[RunFolder]):
+        if not runs:
+            raise InputError("no run is named: name at least one run folder")
+        places = [run.path.resolve() for run in runs]
+        for place, run in zip(places, runs, strict=True):
+            if places.count(place) > 1:
+                raise InputError(f"{run.path} is named twice: name every run once")
+        configs = [finished(run) for run in runs]
+        self.name = game_of(configs)
+        self.runs = list(runs)
+        self.configs = configs
+        self.variants = [variant(config, configs) for config in configs]
+        found: dict[str, dict[str, list[RunPlayers]]] = {}
+        for i in sorted(range(len(runs)), key=lambda i: configs[i].seed):
+            for stage in runs[i].stages():
+                for match in range(trials_in(runs[i], configs[i], stage)):
+                    trials = found.setdefault(stage, {}).setdefault(self.variants[i], [])
+                    name = f"{self.variants[i]} {len(trials)}"
+                    trials.append(RunPlayers(name, runs[i], stage, match))
+        by_size = sorted(found, key=lambda name: Population.parse(name).total)
+        self.trials = {
+            stage: {m: found[stage][m] for m in in_order(found[stage])} for stage in by_size
+        }
+
+    @property
+    def populations(self) -> list[str]:
+        return list(self.trials)
+
+    @property
+    def methods(self) -> list[str]:
+        return in_order({method for methods in self.trials.values() for method in methods})
+
+    @property
+    def game(self) -> type[Game]:
+        return games.find(self.name)
+
+    @property
+    def merged(self) -> str | None:
+        """The name of all teams together, where they are the same and are averaged."""
+        counts = [Population.parse(population).counts for population in self.trials]
+        if not self.game.symmetric or any(len(set(some)) > 1 for some in counts):
+            return None
+        return " and ".join(role.name for role in self.game.roles)
+
+    def at(self, population: str) -> Game:
+        return games.make(self.name, population)
+
+    def number_of_trials(self, population: str) -> int:
+        return max(len(trials) for trials in self.trials[population].values())
+
+    @property
+    def fixed(self) -> str:
+        """The fixed players to compare with: scripted ones, if the game has them."""
+        return fixed_players(self.game)[0].name
+
+    def reference(self, population: str) -> str:
+        """The opponent of all methods: EPC where it was trained, else the fixed players."""
+        known = (method for method in self.trials[population] if base(method) == MAIN_METHOD)
+        return next(known, self.fixed)
+
+    def signature(self) -> dict[str, str]:
+        """The provenance of the runs, in short."""
+        made = [run.provenance for run in self.runs]
+        seeds = {
+            seed
+            for run, config in zip(self.runs, self.configs, strict=True)
+            for seed in range(config.seed, config.seed + trials_in(run, config))
+        }
+        return {
+            "commit": one_or_some(about.get("commit") or about.get("epcx") for about in made),
+            "config": json_digest([run.settings for run in self.runs])[:10],
+            "seeds": one_or_some(sorted(seeds)),
+            "device": one_or_some(about.get("device") for about in made),
+        }
+
+    # Which games are played
+
+    def entries(self) -> list[Entry]:
+        return [
+            *(entry for population in self.trials for entry in self.scores(population)),
+            *self.crossplay(),
+            *self.generalisation(),
+            *self.curves(),
+        ]
+
+    def scores(self, population: str) -> Iterator[Entry]:
+        """All methods against the reference, and against the fixed players."""
+        players = self.all_players(population)
+        references = {SCORE: self.reference(population), REFERENCE: self.fixed}
+        alone = len(self.game.roles) == 1
+        for purpose, against in references.items():
+            if purpose == REFERENCE and (alone or against == references[SCORE]):
+                continue
+            yield from self.pairings(purpose, population, players, {against: players[against]})
+
+    def crossplay(self) -> Iterator[Entry]:
+        """All players against all, at the largest population."""
+        if len(self.game.roles) > 1:
+            players = self.all_players(self.populations[-1])
+            yield from self.pairings(CROSSPLAY, self.populations[-1], players, players)
+
+    def generalisation(self) -> Iterator[Entry]:
+        """Agents of the largest population, cloned to twice as many, if their networks can."""
+        last = self.populations[-1]
+        doubled = "-".join(str(2 * count) for count in Population.parse(last).counts)
+        able = {
+            method: trials
+            for method, trials in self.all_players(last).items()
+            if method in FIXED_PLAYERS or self._clones(trials[0], last)
+        }
+        against = self.reference(last)
+        if not able.keys() & self.trials[last].keys():
+            return
+        yield from self.pairings(GENERALISATION, doubled, able, {against: able[against]})
+
+    def _clones(self, trial: PlayerSource, population: str) -> bool:
+        """Whether the agents of a method can play at other populations."""
+        assert isinstance(trial, RunPlayers)
+        return trial.learner(self.at(population)).any_population
+
+    def curves(self) -> Iterator[Entry]:
+        """Policies on their way through the second stage, against the final reference."""
+        for population in self.populations[1:2]:
+            players = self.all_players(population)
+            against = self.reference(population)
+            for method, trials in self.trials[population].items():
+                for number, trial in enumerate(trials):
+                    moments = trial.run.snapshots(population)
+                    final = against, take(players[against], number)
+                    for role in self.at(population).members if moments else ():
+                        match = trial.origin(role)
+                        for moment in moments:
+                            kept = SnapshotPlayers(trial.name, trial.run, population, match, moment)
+                            yield self.pairing(
+                                CURVE, population, role, (method, kept), final, number, moment
+                            )
+
+    def all_players(self, population: str) -> dict[str, list[PlayerSource]]:
+        """The trials of every method, and fixed players, which are the same in all trials."""
+        fixed: dict[str, list[PlayerSource]] = {p.name: [p] for p in fixed_players(self.game)}
+        return {**{m: list(trials) for m, trials in self.trials[population].items()}, **fixed}
+
+    def pairings(
+        self,
+        purpose: str,
+        population: str,
+        rows: dict[str, list[PlayerSource]],
+        columns: dict[str, list[PlayerSource]],
+    ) -> Iterator[Entry]:
+        """Every row in each role against every column in the others, trial by trial."""
+        roles = list(self.game.roles)
+        alone = len(roles) == 1
+        for role in roles:
+            for method, mine in rows.items():
+                for against, theirs in columns.items():
+                    # Fixed players are the same in all trials; a method has as many as it has.
+                    fixed = method in FIXED_PLAYERS and not alone
+                    for trial in range(len(theirs) if fixed else len(mine)):
+                        yield self.pairing(
+                            purpose,
+                            population,
+                            role.name,
+                            (method, take(mine, trial)),
+                            (against, take(theirs, trial)),
+                            trial,
+                        )
+
+    def pairing(
+        self,
+        purpose: str,
+        population: str,
+        role: str,
+        mine: tuple[str, PlayerSource],
+        theirs: tuple[str, PlayerSource],
+        trial: int,
+        trained: int | None = None,
+    ) -> Entry:
+        others = [other.name for other in self.game.roles if other.name != role]
+        players = {role: mine[1]} | dict.fromkeys(others, theirs[1])
+        against = theirs[0] if others else None
+        return Entry(purpose, population, role, mine[0], trial, against, trained, players)
+
+    # Results
+
+    def play(
+        self,
+        episodes: int,
+        cache: ResultCache | None = None,
+        on_played: Callable[[int, int], None] = lambda done, total: None,
+    ) -> list[Result]:
+        """Plays all entries; `on_played` gets the number of games done, and of all."""
+        entries = self.entries()
+        cache = cache or ResultCache()
+        tournaments: dict[str, Tournament] = {}
+        known: dict[tuple[PlayerSource, str, str], Player] = {}
+        results = []
+        for number, entry in enumerate(entries):
+            on_played(number, len(entries))
+            length = min(episodes, CURVE_EPISODES) if entry.purpose == CURVE else episodes
+            game = self.at(entry.population)
+            if entry.population not in tournaments:
+                tournaments[entry.population] = Tournament(game, cache=cache)
+            for role, who in entry.players.items():
+                if (who, entry.population, role) not in known:
+                    known[who, entry.population, role] = who.player(game, role)
+            players = {r: known[who, entry.population, r] for r, who in entry.players.items()}
+            summary = tournaments[entry.population].play(players, length)
+            results.append(entry.result(summary[entry.role]))
+        on_played(len(entries), len(entries))
+        return results
+
+
+def game_of(configs: Sequence[TrainConfig]) -> str:
+    names = list(dict.fromkeys(config.game for config in configs))
+    if len(names) > 1:
+        raise InputError(f"the runs are of different games: {', '.join(names)}")
+    return names[0]
+
+
+def finished(run: RunFolder) -> TrainConfig:
+    config = TrainConfig.of(run)
+    if run.result.get("ended") != "finished":
+        raise InputError(f"{run.path} is not finished: epcx resume {run.path} goes on")
+    if not run.stages():
+        raise InputError(f"{run.path} is damaged: it has no agents")
+    return config
+
+
+def trials_in(run: RunFolder, config: TrainConfig, stage: str | None = None) -> int:
+    """Independent trainings in a run: one for a curriculum, else as many as matches were kept."""
+    return 1 if config.grows else run.ranks(stage or run.stages()[-1])
+
+
+def one_or_some(values: Iterable[Any]) -> str:
+    """Each once."""
+    return ", ".join(dict.fromkeys(str(value) for value in values))
+
+
+def take(trials: Sequence[PlayerSource], number: int) -> PlayerSource:
+    return trials[number % len(trials)]
+
+
+def variant(config: TrainConfig, configs: Sequence[TrainConfig]) -> str:
+    """Its method, and in brackets the settings in which trainings by that method differ.
+
+    Those of the presets with the paper's schedule have names instead.
+    """
+    rivals = [
+        settings(other)
+        for other in configs
+        if other.method == config.method and (other.grows or other.population == config.population)
+    ]
+    mine = settings(config)
+    different = [name for name in mine if any(other.get(name) != mine[name] for other in rivals)]
+    names: dict[presets.Preset, str] = {"paper": "", "best": " (best)"}
+    for preset, name in names.items():
+        made = settings(
+            presets.make_config(
+                config.game, config.method, preset, config.population, learner=config.learner
+            )
+        )
+        if all(mine[setting] == made.get(setting) for setting in different):
+            return config.method + name
+    shown = ", ".join(f"{name} {mine[name]}" for name in different)
+    return f"{config.method} ({shown})" if shown else config.method
+
+
+def settings(config: TrainConfig) -> dict[str, str]:
+    """All that makes a method what it is, by option; not what makes a training one of many."""
+    values = config.to_json()
+    values |= {**values["learner_config"], "population": " ".join(values["population"])}
+    of_one = {"seed", "snapshots", "learner_config", *(() if config.grows else ("matches",))}
+    return {name: str(value) for name, value in values.items() if name not in of_one}
+
+
+def base(method: str) -> str:
+    """The method of a variant."""
+    return method.partition(" ")[0]
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """As in the paper's tables (worst first), others last."""
+    order = {method: place for place, method in enumerate(reversed(PAPER))}
+    return sorted(names, key=lambda name: (order.get(base(name), len(order)), name))

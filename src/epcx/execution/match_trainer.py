@@ -1,0 +1,277 @@
+"""Trains many matches on the devices of this machine, all by the same compiled program.
+
+Devices form groups, which train different matches. Where there are more devices than matches, each
+match is sharded over the devices of its group; where there are fewer, matches take turns. What a
+match becomes does not depend on the others.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property, partial
+from operator import itemgetter
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree
+
+from epcx.errors import InputError
+from epcx.execution.device_groups import DeviceGroups, group_devices
+from epcx.execution.devices import enable_compilation_cache, format_bytes, free_memory
+from epcx.execution.layout import lay_out, max_shards, with_layout
+from epcx.learners.learner import SHARD, Learner, state_bytes
+from epcx.runs.weights import named
+
+SHARDED = PartitionSpec(None, SHARD)  # the first two axes of every array of a state: match, shard
+REPLICATED = PartitionSpec()
+
+
+class MatchTrainer:
+    """Trains `matches` matches of one learner, by default on all local devices."""
+
+    def __init__(
+        self,
+        learner: Learner,
+        matches: int,
+        devices: Sequence[jax.Device] | None = None,
+        free_bytes: int | None = None,
+    ):
+        """`free_bytes` are free on each device; by default as many as are free now."""
+        enable_compilation_cache()
+        offered = list(devices or jax.local_devices())
+        platform = offered[0].platform
+        self.matches = matches
+        self.layout = lay_out(matches, len(offered), platform, max_shards(learner))
+        self.devices = offered[: self.layout.groups * self.layout.shards]
+        self.free_bytes = free_memory(self.devices) if free_bytes is None else free_bytes
+        self.learner = with_layout(learner, platform, self.free_bytes, self.layout)
+        per_match = state_bytes(self.learner)
+        self.bytes_per_device = per_match * self.layout.concurrent * self.layout.turns
+        self.groups = DeviceGroups(self.layout.groups)
+        self.blocks: list[PyTree] = []  # the states of each block of matches
+
+    def check_memory(self, remedy: Callable[[], str]) -> None:
+        """Refuses matches that would not fit; `remedy` names the options that help."""
+        if self.bytes_per_device > 0.9 * self.free_bytes:
+            raise InputError(
+                f"training {self._count} takes {format_bytes(self.bytes_per_device)} on each "
+                f"device, of which {format_bytes(self.free_bytes)} are free: {remedy()}"
+            )
+
+    def describe(self) -> str:
+        """What trains where, and the memory it takes."""
+        number, kind = len(self.devices), self.devices[0].platform.upper()
+        return (
+            f"{self._count} on {number} {kind} device{'s' * (number > 1)}; "
+            f"training states take {format_bytes(self.bytes_per_device)} per device"
+        )
+
+    @property
+    def _count(self) -> str:
+        return f"{self.matches} match{'es' * (self.matches > 1)}"
+
+    @property
+    def _rows(self) -> Int[np.ndarray, "blocks concurrent"]:
+        """The matches of each block, by their rows; spare places repeat the last one."""
+        places = np.arange(self.layout.blocks * self.layout.concurrent)
+        return np.minimum(places, self.matches - 1).reshape(self.layout.blocks, -1)
+
+    def start(
+        self, key: Key[Array, ""], agents: PyTree = None, ids: Sequence[int] | None = None
+    ) -> None:
+        """Initial states, of the given agents [matches, agents, ...] or of new ones.
+
+        The random numbers of a match depend on the key and its id; by default ids are 0, 1, ...
+        """
+        numbers = np.arange(self.matches) if ids is None else np.asarray(ids)
+
+        def start(block: int) -> PyTree:
+            rows = self._rows[block]
+            keys = jax.vmap(partial(jax.random.fold_in, key))(numbers[rows])
+            chosen = None if agents is None else jax.tree.map(itemgetter(rows), agents)
+            return self._program(block).start(keys, chosen)
+
+        self.blocks = self.groups.run("start", start, self.layout.blocks)
+
+    def advance(self, updates: int) -> dict[str, Float[np.ndarray, "matches agents"]]:
+        """Trains all matches for a number of updates; their metrics over that time."""
+
+        def advance(block: int) -> PyTree:
+            # The old state is donated: keep the new one at once.
+            advance = self._program(block).advance
+            self.blocks[block], metrics = advance(self.blocks[block], np.int32(updates))
+            return jax.device_get(metrics)
+
+        return self._join(self.groups.run("advance", advance, self.layout.blocks))
+
+    def agents(self) -> PyTree:
+        """The agents of all matches [matches, agents, ...], as NumPy arrays."""
+        return self._of_states(self.learner.agents)
+
+    def diverged(self) -> Bool[np.ndarray, "matches"]:
+        """Which matches have stopped learning, because weights would not be finite."""
+        return self._of_states(self.learner.diverged)
+
+    def compile(self, start: bool = True, new_agents: bool = True) -> "MatchTrainer":
+        """Compiles `advance` before it is needed, and `start` with new agents or given ones."""
+        # Groups after the first find the program in the compilation cache.
+        for program in dict.fromkeys(self.programs):
+            program.compile(start, new_agents)
+        return self
+
+    # Checkpoints
+
+    def snapshot(self) -> Iterator[dict[str, np.ndarray]]:
+        """The training state of each match: named arrays [shards, ...]."""
+        for block, state in enumerate(self.blocks):
+            arrays = {name: np.asarray(x) for name, x in named(keys_to_data(state)).items()}
+            left = self.matches - block * self.layout.concurrent
+            for row in range(min(self.layout.concurrent, left)):
+                yield {name: x[row] for name, x in arrays.items()}
+
+    def restore(self, matches: Sequence[dict[str, np.ndarray]]) -> None:
+        """Continues from a snapshot, on any devices over which a match has as many shards."""
+        shards = {x.shape[0] for arrays in matches for x in arrays.values()}
+        if len(matches) != self.matches or shards != {self.layout.shards}:
+            raise InputError(
+                f"the checkpoint has {len(matches)} matches on {max(shards, default=0)} devices "
+                f"each, but here it would be {self.matches} on {self.layout.shards} each: resume "
+                "with as many devices as before"
+            )
+        self.blocks = [
+            self._program(block).restore([matches[i] for i in rows])
+            for block, rows in enumerate(self._rows)
+        ]
+
+    # Blocks of matches
+
+    @cached_property
+    def programs(self) -> list["CompiledMatches"]:
+        """Those of all groups."""
+        groups = group_devices(self.devices, self.layout.groups)
+        concurrent = self.layout.concurrent
+        distinct = {group: CompiledMatches(self.learner, group, concurrent) for group in groups}
+        return [distinct[group] for group in groups]
+
+    def _program(self, block: int) -> "CompiledMatches":
+        return self.programs[block % self.layout.groups]
+
+    def _of_states(self, function: Callable[[PyTree], PyTree]) -> Any:
+        """`function` of the state of each match, which is the same on all its shards."""
+        each = jax.vmap(jax.vmap(function))
+        found = jax.device_get([each(state) for state in self.blocks])
+        return jax.tree.map(lambda x: x[:, 0], self._join(found))
+
+    def _join(self, blocks: list[PyTree]) -> Any:
+        return jax.tree.map(lambda *x: np.concatenate(x)[: self.matches], *blocks)
+
+
+class CompiledMatches:
+    """The program of a group of devices: some matches at once, each sharded over all of them."""
+
+    def __init__(self, learner: Learner, devices: Sequence[jax.Device], matches: int):
+        self.learner, self.matches = learner, matches
+        self.mesh = Mesh(np.array(devices), (SHARD,))
+
+    @cached_property
+    def start(self) -> Any:
+        def start(key: Array, agents: PyTree) -> PyTree:
+            first, second = jax.random.split(key)
+            return self.learner.start(
+                second, self.learner.init(first) if agents is None else agents
+            )
+
+        def body(keys: Array, agents: PyTree) -> PyTree:
+            return add_shard_axis(self._each_match(start, keys, agents))
+
+        return self._jit(body, (REPLICATED, REPLICATED), SHARDED)
+
+    @cached_property
+    def advance(self) -> Any:
+        def body(state: PyTree, updates: Array) -> PyTree:
+            state, metrics = self._each_match(
+                lambda state: self.learner.advance(state, updates),
+                jax.tree.map(lambda x: x[:, 0], state),
+            )
+            return add_shard_axis(state), metrics
+
+        return self._jit(body, (SHARDED, REPLICATED), (SHARDED, REPLICATED), donate_argnums=0)
+
+    def compile(self, start: bool, new_agents: bool) -> None:
+        state = jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=self._sharding),
+            self._state_shapes,
+        )
+        lowered = [self.advance.lower(state, jax.ShapeDtypeStruct((), jnp.int32))]
+        if start:
+            init = jax.vmap(self.learner.init)
+            agents = None if new_agents else jax.eval_shape(init, self._key_shapes)
+            lowered.append(self.start.lower(self._key_shapes, agents))
+        with ThreadPoolExecutor(len(lowered)) as pool:
+            list(pool.map(lambda program: program.compile(), lowered))
+
+    def restore(self, matches: list[dict[str, np.ndarray]]) -> PyTree:
+        """The state of matches, from named arrays [shards, ...] of each."""
+        shapes = self._state_shapes
+        expected = named(keys_to_data(shapes))
+        kinds = {name: (x.shape[1:], x.dtype) for name, x in expected.items()}
+        if any({k: (x.shape, x.dtype) for k, x in match.items()} != kinds for match in matches):
+            raise InputError("the checkpoint is of other settings, or another version")
+        arrays = [np.stack([match[name] for match in matches]) for name in expected]
+        leaves = [jax.device_put(x, self._sharding) for x in arrays]
+        return data_to_keys(jax.tree.unflatten(jax.tree.structure(shapes), leaves), shapes)
+
+    @cached_property
+    def _key_shapes(self) -> Any:
+        return jax.eval_shape(lambda: jax.random.split(jax.random.key(0), self.matches))
+
+    @cached_property
+    def _state_shapes(self) -> PyTree:
+        return jax.eval_shape(self.start, self._key_shapes, None)
+
+    @property
+    def _sharding(self) -> NamedSharding:
+        """Of the arrays of a state."""
+        return NamedSharding(self.mesh, SHARDED)
+
+    def _jit(self, body: Any, in_specs: Any, out_specs: Any, **options: Any) -> Any:
+        return jax.jit(
+            jax.shard_map(
+                body, mesh=self.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
+            ),
+            **options,
+        )
+
+    def _each_match(self, function: Callable[..., PyTree], *stacks: PyTree) -> Any:
+        """`function` of each match; a single one runs without a batch axis, which is faster."""
+        if self.matches > 1:
+            return jax.vmap(function)(*stacks)
+        one = function(*jax.tree.map(lambda x: x[0], stacks))
+        return jax.tree.map(lambda x: x[None], one)
+
+
+def add_shard_axis(tree: PyTree) -> PyTree:
+    return jax.tree.map(lambda x: x[:, None], tree)
+
+
+def keys_to_data(tree: PyTree) -> PyTree:
+    """With random keys as plain numbers, which can be stored."""
+    return jax.tree.map(lambda x: key_data(x) if is_key(x) else x, tree)
+
+
+def data_to_keys(tree: PyTree, like: PyTree) -> PyTree:
+    return jax.tree.map(
+        lambda x, like: jax.random.wrap_key_data(x) if is_key(like) else x, tree, like
+    )
+
+
+def is_key(x: Any) -> bool:
+    return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+
+
+def key_data(key: Any) -> Any:
+    if isinstance(key, jax.ShapeDtypeStruct):
+        return jax.eval_shape(jax.random.key_data, key)
+    return jax.random.key_data(key)

@@ -1,0 +1,123 @@
+"""The hyperparameters of MADDPG."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from epcx.errors import InputError, whole_number
+
+Network = Literal["attention", "mlp", "mean-field"]
+Precision = Literal["float32", "tf32", "bf16"]
+
+
+@dataclass(frozen=True)
+class MADDPGConfig:
+    """Options of MADDPG; the defaults are the paper's (appendix B) and the MADDPG paper's."""
+
+    network: Network = "attention"
+    """attention (population-invariant, figure 1 of the paper), mlp (MADDPG's own) or mean-field
+    (an MLP critic that sees the mean action of the others)."""
+
+    learning_rate: float = 0.01
+    """Of Adam, for policies and critics."""
+
+    gamma: float = 0.95
+    """Discount factor."""
+
+    tau: float = 0.01
+    """Rate at which the target networks follow (Polyak averaging)."""
+
+    max_grad_norm: float = 0.5
+    """Gradients are clipped to this global norm, per network."""
+
+    logit_penalty: float = 0.001
+    """Weight of the mean squared logit in the policy loss."""
+
+    batch_size: int = 1024
+    """Transitions per update."""
+
+    buffer_size: int = 1_000_000
+    """Transitions in the replay buffer."""
+
+    num_envs: int = 25
+    """Worlds played in parallel."""
+
+    steps_per_update: int = 4
+    """Steps of all worlds between two updates."""
+
+    learning_starts: int = 25_600
+    """Transitions collected before the first update."""
+
+    batch_per_agent: bool = False
+    """Draw a batch for every agent, as the authors do, instead of one for all of them."""
+
+    precision: Precision = "bf16"
+    """Of matrix products on a GPU, in the attention networks: float32, tf32 or bf16."""
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "buffer_size", "num_envs", "steps_per_update"):
+            whole_number(option(name), getattr(self, name), 1)
+        whole_number(option("learning_starts"), self.learning_starts, 1)
+        for name in ("learning_rate", "gamma", "tau", "max_grad_norm", "logit_penalty"):
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or isinstance(value, bool):
+                raise InputError(f"{option(name)} {value!r} is not a number")
+        for name, high in (("learning_rate", 1), ("gamma", 1), ("tau", 1), ("max_grad_norm", None)):
+            value = getattr(self, name)
+            if not 0 < value < math.inf or (high is not None and value > high):
+                allowed = "above 0" if high is None else f"above 0, up to {high}"
+                raise InputError(f"{option(name)} {value} is not a number {allowed}")
+        if not 0 <= self.logit_penalty < math.inf:
+            raise InputError(
+                f"{option('logit_penalty')} {self.logit_penalty} is negative or no number"
+            )
+        for name, kind in (("network", Network), ("precision", Precision)):
+            if getattr(self, name) not in get_args(kind):
+                raise InputError(
+                    f"unknown {name} {getattr(self, name)!r}: there are {', '.join(get_args(kind))}"
+                )
+
+    @property
+    def samples_per_update(self) -> int:
+        return self.num_envs * self.steps_per_update
+
+    @property
+    def warmup_steps(self) -> int:
+        """Steps of all worlds before the first update."""
+        return -(-self.learning_starts // self.num_envs)
+
+    def updates(self, episodes: int, horizon: int) -> int:
+        """The updates that fit into a number of episodes; the first ones only fill the buffer."""
+        if self.batch_size > self.buffer_size:
+            raise InputError(
+                f"batch-size {self.batch_size} is larger than buffer-size {self.buffer_size}: use "
+                "a smaller batch or a larger buffer"
+            )
+        samples = episodes * horizon - self.warmup_steps * self.num_envs
+        if samples < self.samples_per_update:
+            needed = -(-(self.warmup_steps * self.num_envs + self.samples_per_update) // horizon)
+            raise InputError(
+                f"episodes {episodes} end before the first update: use at least {needed}, or a "
+                "smaller learning-starts"
+            )
+        return samples // self.samples_per_update
+
+    def episodes(self, updates: int, horizon: int) -> int:
+        """The episodes played after a number of updates, those before the first included."""
+        steps = self.warmup_steps + updates * self.steps_per_update
+        return steps * self.num_envs // horizon
+
+
+def option(name: str) -> str:
+    return name.replace("_", "-")
+
+
+PRESETS = {
+    "best": MADDPGConfig(learning_rate=0.003),
+    "quick": MADDPGConfig(
+        batch_size=128, buffer_size=100_000, steps_per_update=2, learning_starts=2_500
+    ),
+    "smoke": MADDPGConfig(
+        batch_size=16, buffer_size=400, learning_starts=100, num_envs=4, steps_per_update=5
+    ),
+}

@@ -1,0 +1,51 @@
+"""What a user compares: a curriculum and a learner under one name, as the paper names them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from epcx.errors import InputError
+
+DEFAULT_LEARNER = "maddpg"
+
+
+@dataclass(frozen=True)
+class Method:
+    """How a population is trained.
+
+    Without a learner of its own, a method goes with any; otherwise `options` are what its
+    learner's config must have.
+    """
+
+    grows: bool = False  # stage by stage, instead of at one population from scratch
+    evolves: bool = False  # with K > 1 sets of each role, mixed and selected
+    learner: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+METHODS = {
+    "epc": Method(grows=True, evolves=True),
+    "vanilla-pc": Method(grows=True),
+    "scratch": Method(),
+    # The paper's baselines, from scratch:
+    "att-maddpg": Method(learner="maddpg", options={"network": "attention"}),
+    "maddpg": Method(learner="maddpg", options={"network": "mlp"}),
+    "mean-field": Method(learner="maddpg", options={"network": "mean-field"}),
+}
+PAPER = ("epc", "vanilla-pc", "att-maddpg", "mean-field", "maddpg")  # those that it compares
+
+
+def find(name: str) -> Method:
+    if name not in METHODS:
+        raise InputError(f"unknown method {name!r}: the methods are {', '.join(METHODS)}")
+    return METHODS[name]
+
+
+def check_learner(name: str, learner: str) -> None:
+    """Whether a learner goes with a method."""
+    wanted = find(name).learner
+    if wanted is not None and wanted != learner:
+        raise InputError(
+            f"learner {learner} does not go with method {name}, which has {wanted}: use --method "
+            "epc, vanilla-pc or scratch"
+        )

@@ -1,0 +1,1 @@
+"""Policies and critics, in three architectures with one signature."""

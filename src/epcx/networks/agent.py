@@ -1,0 +1,81 @@
+"""An agent, and the architectures that it may have."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import equinox as eqx
+import jax
+from jaxtyping import Array, Key, PyTree
+
+from epcx.games import Game, World
+from epcx.networks import attention, mlp
+
+
+class Agent(eqx.Module):
+    """One policy and one critic, and their target networks. An agent set is a stack of agents."""
+
+    policy: PyTree
+    critic: PyTree
+    target_policy: PyTree
+    target_critic: PyTree
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What the networks observe, and how they are made.
+
+    `observe` gives observations as the game has them, [N, ..., batch]; `to_features_first` turns
+    them into what networks read, [features, ..., N, batch].
+    """
+
+    name: str
+    observe: Callable[[Game, World], PyTree]
+    to_features_first: Callable[[PyTree], PyTree]
+    policy: Callable[[Array, Game], eqx.Module]
+    critic: Callable[[Array, Game], eqx.Module]
+    hidden_bytes: Callable[[Game], int]  # of a critic's hidden units per sample: its work
+    activation_bytes: Callable[[Game], int]  # of its widest layer that reaches memory here
+    any_population: bool  # weights fit every population
+
+    @property
+    def policy_kind(self) -> str:
+        """Architectures that differ only in their critics have the same."""
+        return getattr(self.policy, "__name__", self.name)
+
+    def views(self, game: Game, worlds: World) -> PyTree:
+        """A batch of observations, as networks read them."""
+        return self.to_features_first(self.observe(game, worlds))
+
+    def agents(self, key: Key[Array, ""], game: Game) -> Agent:
+        """Fresh agents for all seats of a game, stacked on a leading axis."""
+
+        def agent(key: Key[Array, ""]) -> Agent:
+            first, second = jax.random.split(key)
+            policy, critic = self.policy(first, game), self.critic(second, game)
+            return Agent(policy, critic, policy, critic)
+
+        return jax.vmap(agent)(jax.random.split(key, game.num_agents))
+
+
+ATTENTION = Architecture(
+    "attention",
+    attention.observe,
+    attention.to_features_first,
+    attention.AttentionPolicy,
+    attention.AttentionCritic,
+    attention.hidden_bytes,
+    attention.activation_bytes,
+    any_population=True,
+)
+MLP = Architecture(
+    "mlp",
+    mlp.observe,
+    mlp.to_features_first,
+    mlp.MLPPolicy,
+    mlp.ConcatenationCritic,
+    mlp.input_bytes,
+    mlp.input_bytes,
+    any_population=False,
+)
+MEAN_FIELD = replace(MLP, name="mean-field", critic=mlp.MeanFieldCritic)
+ARCHITECTURES = {networks.name: networks for networks in (ATTENTION, MLP, MEAN_FIELD)}

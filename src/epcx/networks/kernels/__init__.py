@@ -1,0 +1,91 @@
+"""Three implementations of the networks' expensive parts, and the choice between them.
+
+Plain JAX is the reference. Pallas kernels for GPUs and C++ kernels for CPUs do the same faster,
+within limits of sizes. Networks call `select`, and know nothing about devices.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from functools import partial
+from typing import NamedTuple
+
+import jax
+from jaxtyping import Array
+
+from epcx.networks.kernels import cpu, pallas, plain
+from epcx.networks.kernels.pallas_attention import Options as AttentionOptions
+from epcx.networks.kernels.pallas_embedding import TILING as EMBEDDING_TILING
+from epcx.networks.kernels.pallas_encoder import Options
+
+PRECISIONS = ("float32", "tf32", "bf16")
+_precision = ContextVar("precision", default="bf16")
+
+
+class Kernels(NamedTuple):
+    """One implementation; the functions of `plain` show arguments and results.
+
+    Not all gradients are there: if `fused`, none for observations; in Pallas's `embed`, none for
+    actions.
+    """
+
+    name: str
+    fused: bool  # hidden units of pairs of row and entity stay out of memory
+    encode: Callable[..., Array]  # an observation: own and entity MLPs, attention, LayerNorm
+    embed: Callable[..., Array]  # f(o, a) of all agents
+    embed_own: Callable[..., Array]  # f(o, a) of one agent, with a gradient for its action
+    attend: Callable[..., list[Array]]  # attention over groups of agents
+
+
+XLA = Kernels("XLA", False, plain.encode, plain.embed, plain.embed, plain.attend)
+CPP = Kernels("C++", True, cpu.encode, cpu.embed, plain.embed, plain.attend)
+
+
+def pallas_kernels(encoder: Options, embedding: Options, attention: AttentionOptions) -> Kernels:
+    return Kernels(
+        "Pallas",
+        True,
+        partial(pallas.encode, encoder),
+        partial(pallas.embed, embedding),
+        pallas.embed_own,
+        partial(pallas.attend, attention),
+    )
+
+
+def select(rows: int, features: Sequence[int], actions: int = 1) -> Kernels:
+    """The implementation for networks of these sizes on this machine.
+
+    `rows` is the number of agents times samples, `features` has the numbers of features of the
+    agent itself and of each entity type, `actions` is the length of an action; who only encodes
+    needs none. The choice is made while a program is traced.
+    """
+    if pallas.supports(features, actions) and pallas.usable():
+        precision = current_precision()
+        embedding = Options(precision, tiling=EMBEDDING_TILING)
+        return pallas_kernels(Options(precision), embedding, AttentionOptions())
+    if cpu.supports(rows, features) and cpu.usable():
+        return CPP
+    return XLA
+
+
+def describe() -> str:
+    """The implementation that networks get on this machine, such as `C++ (c++ 12.2.0)`."""
+    if pallas.usable():
+        return "Pallas"
+    version = cpu.compiler_version()
+    return f"{CPP.name} ({version})" if version else XLA.name
+
+
+def current_precision() -> str:
+    return _precision.get()
+
+
+@contextlib.contextmanager
+def precision(name: str) -> Iterator[None]:
+    """Sets the precision of products in GPU programs that are traced within; sums are float32."""
+    token = _precision.set(name)
+    try:
+        with jax.default_matmul_precision("float32" if name == "float32" else None):
+            yield
+    finally:
+        _precision.reset(token)

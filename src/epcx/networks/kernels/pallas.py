@@ -1,0 +1,75 @@
+"""The implementation for NVIDIA's GPUs, from Ampere (A100) on: Pallas kernels."""
+
+from collections.abc import Mapping, Sequence
+
+import jax
+from jaxtyping import Array, Bool, Float
+
+from epcx.games import Observation
+from epcx.networks.kernels import pallas_attention, pallas_embedding, pallas_encoder
+from epcx.networks.layers import MLP, Linear, flatten_rows, project, weights_and_biases
+
+MIN_COMPUTE_CAPABILITY = 8.0  # has bfloat16
+
+
+def supports(features: Sequence[int], actions: int) -> bool:
+    """Whether the kernels take these sizes: features of the agent and at least one entity type."""
+    fits = len(features) > 1 and max(features) <= pallas_encoder.MAX_FEATURES
+    return fits and actions <= pallas_embedding.MAX_ACTIONS
+
+
+def usable() -> bool:
+    """Whether JAX's default device is a GPU that runs the kernels."""
+    if jax.default_backend() != "gpu":
+        return False
+    try:
+        return float(jax.local_devices()[0].compute_capability) >= MIN_COMPUTE_CAPABILITY
+    except (AttributeError, ValueError):  # another vendor's
+        return False
+
+
+def encode(
+    options: pallas_encoder.Options, own: MLP, entities: Mapping[str, MLP], view: Observation
+) -> Float[Array, "width rows"]:
+    names = sorted(entities)
+    mlps = [weights_and_biases(*mlp.layers) for mlp in (own, *(entities[name] for name in names))]
+    return pallas_encoder.encode(options, mlps, view.own, [view.entities[name] for name in names])
+
+
+def embed(
+    options: pallas_encoder.Options,
+    action: Linear,
+    combine: Linear,
+    encoded: Float[Array, "width *rows"],
+    actions: Float[Array, "actions *rows"],
+) -> Float[Array, "size *rows"]:
+    rows = encoded.shape[1:]
+    weights = pallas_embedding.Weights(*weights_and_biases(action, combine))
+    flat = flatten_rows((encoded, actions), len(rows))
+    return pallas_embedding.embed(options, weights, *flat).reshape(-1, *rows)
+
+
+def embed_own(
+    action: Linear,
+    combine: Linear,
+    encoded: Float[Array, "width batch"],
+    actions: Float[Array, "actions batch"],
+) -> Float[Array, "size batch"]:
+    """In plain JAX, as a sum of two products: a GPU need not concatenate their inputs."""
+    weight, bias = weights_and_biases(combine)
+    acted = jax.nn.relu(action(actions))
+    width = len(encoded)
+    y = project(weight[:, :width], encoded) + project(weight[:, width:], acted)
+    return jax.nn.relu(y + bias[:, None])
+
+
+def attend(
+    options: pallas_attention.Options,
+    query: Float[Array, "size batch"],
+    key: Linear,
+    keys: Float[Array, "size agents batch"],
+    values: Float[Array, "size agents batch"],
+    groups: Sequence[Bool[Array, "agents batch"]],
+) -> list[Float[Array, "size batch"]]:
+    """Without the keys: (W_psi f_i) . (W_phi f_j) = (W_phi^T W_psi f_i) . f_j."""
+    return pallas_attention.attend(options, project(key.weight.T, query), values, groups)

@@ -1,0 +1,41 @@
+"""The place of an agent among the others: what a critic needs beside observations."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Shaped
+
+from epcx.games import Game
+
+
+class Seat(eqx.Module):
+    """Masks over the agents of a match, for one agent or stacked for all of them."""
+
+    me: Bool[Array, "*seats agents"]
+    teammates: Bool[Array, "*seats agents"]  # without the agent itself
+    opponents: Bool[Array, "*seats agents"]
+
+    def mine(self, values: Shaped[Array, "*axes agents batch"]) -> Shaped[Array, "*axes batch"]:
+        """The agent's own row."""
+        return _mine(self.me, values)
+
+
+@jax.custom_vjp
+def _mine(me: Array, values: Array) -> Array:
+    return jnp.take(values, jnp.argmax(me), axis=-2)
+
+
+# The gradient of a gather is a scatter, which is slow: a masked copy is the same here.
+_mine.defvjp(
+    lambda me, values: (_mine(me, values), me),
+    lambda me, grad: (None, jnp.where(me[:, None], grad[..., None, :], 0)),
+)
+
+
+def seats(game: Game) -> Seat:
+    """The seats of all agents, stacked: every mask is [N, N]."""
+    role = np.repeat(np.arange(len(game.roles)), game.population.counts)
+    me = np.eye(game.num_agents, dtype=bool)
+    same = role[:, None] == role[None, :]
+    return Seat(*map(jnp.asarray, (me, same & ~me, ~same)))

@@ -1,0 +1,130 @@
+"""Output of commands: plans, results and comparisons, for a terminal or as JSON."""
+
+import json
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from epcx.config import PlannedStage, TrainConfig, plan_json
+from epcx.evaluation.tournament import CrossPlay
+from epcx.execution.devices import format_bytes
+from epcx.games import Game
+from epcx.reproduce import Task
+from epcx.runs.run import RunFolder
+
+
+def print_plan(config: TrainConfig, rows: list[PlannedStage], as_json: bool) -> None:
+    totals = plan_json(rows)
+    if as_json:
+        print(json.dumps({**config.to_json(), "plan": totals}, indent=2))
+        return
+    console = Console(highlight=False)
+    sets = f", K = {config.sets}" if config.grows else ""
+    console.print(f"{config.game}, {config.method}{sets}, seed {config.seed}", style="bold")
+    table = Table(box=None, padding=(0, 2), header_style="")
+    headings = ("stage", "matches", "episodes each", "in total", "updates each", "memory")
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(
+            row.population,
+            f"{row.matches}",
+            f"{row.episodes:,}",
+            f"{row.episodes * row.matches:,}",
+            f"{row.updates:,}",
+            format_bytes(row.state_bytes),
+        )
+    console.print(table)
+    console.print(
+        f"episodes: {totals['episodes_along_a_lineage']:,} along a lineage, "
+        f"{totals['episodes_in_total']:,} in total"
+    )
+    games = sum(row.fitness_games for row in rows)
+    if games:
+        console.print(f"fitness: {games} games of {config.fitness_episodes:,} episodes")
+
+
+def print_result(run: RunFolder, as_json: bool) -> None:
+    result = run.result
+    if as_json:
+        print(json.dumps({"run": str(run.path), **result}, indent=2))
+        return
+    minutes, seconds = divmod(round(result["seconds"]), 60)
+    print(
+        f"{result['ended']}: {result['episodes_along_a_lineage']} episodes along a lineage, "
+        f"{result['episodes_in_total']} in total, in {minutes} min {seconds} s; "
+        f"try: epcx evaluate {run.path}"
+    )
+
+
+def print_evaluation(
+    game: Game, results: list[dict[str, Any]], published: dict[str, float] | None = None
+) -> None:
+    """A table per match with a row per statistic, and the paper's numbers if there are any."""
+    console = Console(highlight=False)
+    per = "team" if len(game.roles) > 1 else "agent"
+    console.print(
+        f"{game.name} {game.population}: means per {per} and episode ± standard error", style="bold"
+    )
+    for result in results:
+        table = Table(box=None, padding=(0, 2), header_style="")
+        table.add_column(f"match {result['match']}", no_wrap=True)
+        for role in result["roles"]:
+            colour = game.role(role).colour
+            table.add_column(f"[{colour}]●[/] {escape(role)}", justify="right", no_wrap=True)
+        if published:
+            table.add_column("paper", justify="right", no_wrap=True)
+        columns = list(result["roles"].values())
+        for name in columns[0]:
+            if any(column[name]["mean"] or column[name]["error"] for column in columns):
+                cells = (f"{c[name]['mean']:.2f} ± {c[name]['error']:.2f}" for c in columns)
+                paper = f"{published[name]:.2f}" if published and name in published else ""
+                table.add_row(name, *cells, *[paper] * bool(published))
+        console.print(table)
+
+
+def print_crossplay(game: Game, played: CrossPlay, per_agent: bool) -> None:
+    """A table per role: the player of the row has that role, that of the column all others."""
+    console = Console(highlight=False)
+    team = "agent" if per_agent or played.alone else "team"
+    console.print(
+        f"{game.name} {game.population}: task reward per {team} and episode ± standard error, "
+        f"{played.episodes:,} episodes per pairing",
+        style="bold",
+    )
+    columns = ["alone"] if played.alone else [f"against {name}" for name in played.names]
+    for role in played.counts:
+        mean, error = played.matrix(role)
+        size = 1 / game.per_member(1.0, role) if per_agent else 1
+        table = Table(box=None, padding=(0, 2), header_style="")
+        table.add_column(f"[{game.role(role).colour}]●[/] {escape(role)} by")
+        for column in columns:
+            table.add_column(escape(column), justify="right")
+        for name, means, errors in zip(played.names, mean / size, error / size, strict=True):
+            cells = (f"{m:.2f} ± {e:.2f}" for m, e in zip(means, errors, strict=True))
+            table.add_row(escape(name), *cells)
+        console.print(table)
+
+
+def print_tasks(tasks: list[Task], as_json: bool) -> None:
+    """The runs of an experiment, and their lengths."""
+    if as_json:
+        print(json.dumps({task.name: task.config.to_json() for task in tasks}, indent=2))
+        return
+    table = Table(box=None, padding=(0, 2), header_style="")
+    for heading in ("run", "agents"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("trials", "episodes each", "in total"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for task in tasks:
+        totals = plan_json(task.config.plan)
+        table.add_row(
+            task.name,
+            " ".join(row["population"] for row in totals["stages"]),
+            f"{task.trials}",
+            f"{totals['episodes_along_a_lineage']:,}",
+            f"{totals['episodes_in_total']:,}",
+        )
+    Console(highlight=False).print(table)

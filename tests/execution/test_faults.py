@@ -1,0 +1,90 @@
+"""Clusters and drivers that die at random moments: the results are those of a calm training."""
+
+import random
+import signal
+import subprocess
+import time
+
+import pytest
+
+from epcx import trainer
+from epcx.config import TrainConfig
+from epcx.execution.local import LocalExecutor
+from epcx.execution.ray import RayExecutor
+from tests.execution.ray_cluster import (
+    NODE,
+    TINY,
+    Recorder,
+    kill_a_worker,
+    nodes,
+    training_workers,
+)
+from tests.processes import command, environment, epcx, same_results
+
+
+class Faults:
+    """Every few seconds a worker is killed, or a node, which is replaced."""
+
+    def __init__(self, cluster, seed):
+        self.cluster, self.rng = cluster, random.Random(seed)
+        self.killed = {"workers": 0, "nodes": 0}
+        self.plan()
+
+    def plan(self):
+        self.next = time.monotonic() + self.rng.uniform(10, 16)
+
+    def __call__(self):
+        if time.monotonic() < self.next:
+            return
+        if self.rng.random() < 0.6 and training_workers():
+            kill_a_worker(self.rng)
+            self.killed["workers"] += 1
+        else:
+            others = [node for node in self.cluster.list_all_nodes() if not node.head]
+            self.cluster.remove_node(self.rng.choice(others), allow_graceful=False)
+            self.cluster.add_node(**NODE)
+            self.killed["nodes"] += 1
+        self.plan()
+
+
+@pytest.mark.slow
+def test_training_survives_the_loss_of_workers_and_nodes(tmp_path):
+    config = TrainConfig(
+        "food-collection", population=("1", "2", "4"), episodes=800, stage_episodes=500, sets=2,
+        matches=3, fitness_episodes=20, learner_config=TINY,
+    )  # fmt: skip
+    calm = trainer.train(config, tmp_path / "calm", LocalExecutor()).path
+    callback = Recorder()
+    with nodes(3) as cluster:
+        callback.then = faults = Faults(cluster, seed=0)
+        executor = RayExecutor(state_seconds=1.0)
+        run = trainer.train(config, tmp_path / "run", executor, callback)
+    assert faults.killed["workers"] > 0
+    assert faults.killed["nodes"] > 0
+    assert any("it is repeated" in line for line in callback.messages), callback.messages
+    same_results(run.path, calm)
+
+
+@pytest.mark.slow
+def test_training_survives_drivers_that_are_killed(tmp_path):
+    """With `kill -9`, again and again; the last one finishes."""
+    start = ["train", "food-collection", "--preset", "smoke"]
+    assert epcx(*start, "--out", tmp_path / "a").returncode == 0
+    rng = random.Random(1)
+    arguments = [*start, "--engine", "ray", "--out", tmp_path / "b"]
+    for _ in range(3):
+        process = subprocess.Popen(
+            command(*arguments, "--checkpoint-minutes", "0"),
+            env=environment(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        while process.poll() is None and not (tmp_path / "b" / "checkpoints").exists():
+            time.sleep(0.1)
+        time.sleep(rng.uniform(0, 5))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        arguments = ["resume", tmp_path / "b", "--engine", "ray"]
+    done = epcx("resume", tmp_path / "b", "--engine", "ray")
+    assert done.returncode == 0, done.stderr
+    same_results(tmp_path / "b", tmp_path / "a")

@@ -1,0 +1,51 @@
+"""MADDPG's config: invalid options are refused, and episodes are counted in updates."""
+
+import math
+
+import jaxtyping
+import pytest
+
+from epcx.errors import InputError
+from epcx.learners import MADDPGConfig
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"learning_rate": 0.0}, "learning-rate 0.0 is not a number above 0, up to 1"),
+        ({"learning_rate": math.nan}, "learning-rate nan"),
+        ({"gamma": 1.5}, "gamma 1.5"),
+        ({"tau": -0.1}, "tau -0.1"),
+        ({"max_grad_norm": math.inf}, "max-grad-norm inf is not a number above 0"),
+        ({"learning_rate": "high"}, "learning-rate 'high' is not a number"),
+        ({"batch_size": 2.5}, "batch-size 2.5 is not a whole number"),
+        ({"logit_penalty": math.nan}, "logit-penalty nan"),
+        ({"logit_penalty": -1.0}, "logit-penalty -1.0"),
+        ({"batch_size": 0}, "batch-size 0 is not a whole number of at least 1"),
+        ({"buffer_size": 0}, "buffer-size 0"),
+        ({"num_envs": -3}, "num-envs -3"),
+        ({"steps_per_update": 0}, "steps-per-update 0"),
+        ({"learning_starts": 0}, "learning-starts 0"),
+        ({"network": "cnn"}, "unknown network 'cnn': there are attention, mlp, mean-field"),
+        ({"precision": "fp8"}, "unknown precision 'fp8': there are float32, tf32, bf16"),
+    ],
+)
+def test_invalid_options_are_refused(options, message, monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # which refuses other types
+    with pytest.raises(InputError, match=message):
+        MADDPGConfig(**options)
+
+
+def test_batch_larger_than_the_buffer_is_refused():
+    with pytest.raises(InputError, match="batch-size 1024 is larger than buffer-size 100"):
+        MADDPGConfig(buffer_size=100).updates(4000, horizon=25)
+
+
+def test_updates_and_episodes_convert_into_each_other():
+    """Learning starts after 25,600 samples: 1,024 episodes of 25 steps; then 4 per update."""
+    config = MADDPGConfig()
+    assert config.updates(4000, horizon=25) == (4000 - 1024) // 4
+    assert config.episodes(744, horizon=25) == 4000
+    with pytest.raises(InputError, match="episodes 1000 end before the first update: use at least"):
+        config.updates(1000, horizon=25)
+    assert config.updates(1028, horizon=25) == 1

@@ -1,0 +1,78 @@
+"""The paper's networks as slow loops in NumPy, written from its equations and figure 1."""
+
+import numpy as np
+
+
+def relu(x):
+    return np.maximum(x, 0)
+
+
+def dense(layer, x):
+    y = np.asarray(layer.weight, float) @ x
+    return y if layer.bias is None else y + np.asarray(layer.bias, float)
+
+
+def leaky_relu(x):
+    return np.where(x > 0, x, 0.01 * x)
+
+
+def mlp(network, x, activation=relu):
+    for layer in network.layers[:-1]:
+        x = activation(dense(layer, x))
+    return dense(network.layers[-1], x)
+
+
+def attention(query, keys, values):
+    """Equations 4 and 5 over a list of entities; zeros for an empty one."""
+    if not len(keys):
+        return np.zeros(len(query))
+    scores = np.array([query @ key for key in keys]) / np.sqrt(len(query))
+    weights = np.exp(scores - scores.max())
+    weights = weights / weights.sum()
+    return sum(w * v for w, v in zip(weights, values, strict=True))
+
+
+def layer_norm(x):
+    return (x - x.mean()) / np.sqrt(((x - x.mean()) ** 2).mean() + 1e-6)
+
+
+def encode(encoder, view, agent):
+    """Own embedding and one type embedding per entity type, of one agent's observation."""
+    own = relu(mlp(encoder.own, np.asarray(view.own[agent], float)))
+    parts = [own]
+    for name in sorted(encoder.entities):
+        features, mask = (np.asarray(x[agent]) for x in view.entities[name])
+        embedded = [
+            relu(mlp(encoder.entities[name], features[m].astype(float)))
+            for m in range(len(mask))
+            if mask[m]
+        ]
+        parts.append(relu(layer_norm(attention(own, embedded, embedded))))
+    return np.concatenate(parts)
+
+
+def logits(policy, view, agent):
+    return mlp(policy.head, encode(policy.encoder, view, agent), leaky_relu)
+
+
+def value(critic, game, view, actions, alive, agent):
+    """Q of one agent (equation 3)."""
+
+    def f(j):
+        action = relu(dense(critic.action, np.asarray(actions[j], float)))
+        return relu(
+            dense(critic.combine, np.concatenate([encode(critic.encoder, view, j), action]))
+        )
+
+    role = np.repeat(np.arange(len(game.roles)), game.population.counts)
+    embedded = [f(j) for j in range(game.num_agents)]
+    query = dense(critic.query, embedded[agent])
+    parts = [relu(dense(critic.own, embedded[agent]))]
+    groups = [lambda j: role[j] == role[agent] and j != agent]
+    if len(game.roles) > 1:
+        groups.append(lambda j: role[j] != role[agent])
+    for belongs in groups:
+        members = [embedded[j] for j in range(game.num_agents) if alive[j] and belongs(j)]
+        mixed = attention(query, [dense(critic.key, x) for x in members], members)
+        parts.append(layer_norm(mixed))
+    return mlp(critic.value, np.concatenate(parts), leaky_relu)[0]

@@ -1,0 +1,268 @@
+"""The settings of a training: presets, plans, and settings that do not go together."""
+
+import json
+import re
+from dataclasses import replace
+from itertools import pairwise
+from typing import get_args
+
+import pytest
+
+from epcx import games, methods, presets
+from epcx.cli import main
+from epcx.config import TrainConfig
+from epcx.errors import InputError
+from epcx.execution.local import LocalExecutor
+from epcx.execution.match_trainer import MatchTrainer
+from epcx.games import FoodCollection
+from epcx.runs.run import RunFolder
+
+# Matches of EPC in each stage of the paper: K at first, then all (K (K + 1) / 2) ^ roles mixtures.
+PAPER_MATCHES = {
+    "grassland": [2, 9, 9, 9],
+    "adversarial-battle": [2, 9, 9],
+    "food-collection": [3, 6, 6, 6],
+    "predator-prey": [2, 9, 9],
+}
+EPC_MATCHES = {
+    "paper": PAPER_MATCHES,
+    "best": PAPER_MATCHES,
+    "quick": {game: [8, 3, 3] for game in PAPER_MATCHES},
+    "smoke": {game: [2, 3, 3] for game in PAPER_MATCHES},
+}
+
+
+class Orchard(FoodCollection):
+    """A game without presets of its own."""
+
+    name = "orchard"
+    stages = ("2", "6")
+
+
+def stages_of(config):
+    return [(stage.population, stage.matches, stage.episodes) for stage in config.plan]
+
+
+def test_paper_preset_has_the_schedule_of_the_paper():
+    """Appendix B, with all mixtures: 9 matches of K = 2 in two roles, 6 of K = 3 in one."""
+    assert stages_of(presets.make_config("grassland")) == [
+        ("3-2", 2, 100_000),
+        ("6-4", 9, 50_000),
+        ("12-8", 9, 50_000),
+        ("24-16", 9, 50_000),
+    ]
+    assert stages_of(presets.make_config("food-collection")) == [
+        ("3", 3, 50_000),
+        ("6", 6, 20_000),
+        ("12", 6, 20_000),
+        ("24", 6, 20_000),
+    ]
+    assert stages_of(presets.make_config("adversarial-battle")) == [
+        ("4-4", 2, 50_000),
+        ("8-8", 9, 20_000),
+        ("16-16", 9, 20_000),
+    ]
+    assert stages_of(presets.make_config("food-collection", "vanilla-pc")) == [
+        ("3", 1, 50_000),
+        ("6", 1, 20_000),
+        ("12", 1, 20_000),
+        ("24", 1, 20_000),
+    ]
+
+
+def test_best_preset_differs_from_the_paper_in_the_learning_rate_only():
+    paper, best = (presets.make_config("grassland", preset=name) for name in ("paper", "best"))
+    assert best.learner_config == replace(paper.learner_config, learning_rate=0.003)
+    assert replace(best, learner_config=paper.learner_config) == paper
+
+
+@pytest.mark.parametrize("game", PAPER_MATCHES)
+@pytest.mark.parametrize("preset", get_args(presets.Preset))
+@pytest.mark.parametrize("method", methods.METHODS)
+def test_preset_has_a_plan_for_every_game_and_method(game, preset, method):
+    config = presets.make_config(game, method, preset)
+    expected = EPC_MATCHES[preset][game]
+    if not config.grows:
+        expected = [1]
+    elif not methods.find(method).evolves:
+        expected = [1] * len(expected)
+    assert config.stage_matches == expected
+    assert len(config.curriculum.stages) == len(expected)
+    sizes = [stage.game.population.counts for stage in config.curriculum.stages]
+    for before, after in pairwise(sizes):
+        assert all(new > old for old, new in zip(before, after, strict=True))
+    if preset in ("paper", "best"):
+        assert config.populations == games.find(game).stages[: len(expected)]
+
+
+@pytest.mark.parametrize(
+    ("population", "lineage", "total"),
+    [
+        ("3", 50_000, 150_000),
+        ("6", 70_000, 270_000),
+        ("24", 110_000, 510_000),
+        ("4", 70_000, 270_000),  # as the first stage that is as large
+        ("48", 110_000, 510_000),  # as the last
+    ],
+)
+def test_training_from_scratch_gets_the_episodes_that_epc_has_accumulated(
+    population, lineage, total
+):
+    def episodes(budget):
+        config = presets.make_config("food-collection", "maddpg", "paper", (population,), budget)
+        return config.episodes
+
+    assert (episodes("lineage"), episodes("total")) == (lineage, total)
+
+
+def test_game_without_presets_of_its_own_gets_the_defaults():
+    config = presets.make_config(Orchard)
+    assert config.game == f"{__name__}:Orchard"
+    assert stages_of(config) == [("2", 2, 50_000), ("6", 4, 20_000)]
+    assert presets.make_config(Orchard, preset="smoke").population == ("1", "2", "4")
+
+
+def test_options_override_the_preset(capsys):
+    options = "--preset smoke --buffer-size 500 --sets 3 --population 1 3 --dry-run --json"
+    main(["train", "food-collection", *options.split()])
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["learner_config"]["buffer_size"] == 500
+    assert shown["learner_config"]["batch_size"] == 16  # as the preset has it
+    assert [(stage["population"], stage["matches"]) for stage in shown["plan"]["stages"]] == [
+        ("1", 3),
+        ("3", 3),  # of ten
+    ]
+
+
+def test_dry_run_prints_the_plan(capsys):
+    main(["train", "grassland", "--dry-run"])
+    shown = capsys.readouterr().out
+    assert "grassland, epc, K = 2" in shown
+    assert "24-16" in shown
+    assert "250,000 along a lineage, 1,550,000 in total" in shown
+    assert "fitness: 247 games of 2,000 episodes" in shown  # 2 x 2 and three times 9 x 9
+
+
+@pytest.mark.parametrize("method", methods.METHODS)
+def test_config_survives_writing_and_reading(tmp_path, method):
+    config = presets.make_config("grassland", method, "quick")
+    run = RunFolder.create(tmp_path / "run", config.to_json(), {})
+    assert TrainConfig.of(RunFolder.open(run.path)) == config
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"learner_config": {"batch": 3}}, "unknown settings"),
+        ({"learner_config": 3}, "unknown settings"),
+        ({"colour": "red"}, "unknown settings"),
+        ({"learner": "ppo"}, "unknown learner 'ppo'"),
+        ({"sets": 0}, "sets 0 is not a whole number"),
+        ({"method": "ppo"}, "unknown method 'ppo'"),
+    ],
+)
+def test_damaged_config_is_refused(tmp_path, changes, complaint):
+    settings = presets.make_config("grassland", preset="smoke").to_json()
+    run = RunFolder.create(tmp_path / "run", {**settings, **changes}, {})
+    with pytest.raises(InputError, match=complaint):
+        TrainConfig.of(RunFolder.open(run.path))
+
+
+def test_run_of_epcx_0_1_is_refused_in_one_sentence(error_of, tmp_path):
+    """Its settings have other names: `hyper` is now `learner_config`."""
+    config = {
+        "game": "food-collection",
+        "method": "epc",
+        "population": ["3", "6"],
+        "seed": 0,
+        "hyper": {"learning_rate": 0.01, "discount": 0.95, "batch": 1024, "replay": 1_000_000},
+        "made_with": {"epcx": "0.1.0"},
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    for command in ("evaluate", "resume", "lineage", "replay"):
+        assert f"{tmp_path} was written by epcx 0.1" in error_of(command, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("setting", "complaint"),
+    [
+        ({"method": "ppo"}, "unknown method 'ppo': the methods are epc, vanilla-pc, scratch, att-"),
+        ({"learner": "ppo"}, "unknown learner 'ppo': the learners are maddpg"),
+        ({"sets": 0}, "sets 0 is not a whole number from 1 to 100"),
+        ({"method": "vanilla-pc"}, "sets 2 do not go with vanilla-pc, which has 1: use epc"),
+        ({"method": "maddpg", "population": ("3", "6")}, "population 3 6: maddpg trains at one"),
+        ({"matches": 1}, "matches 1 are fewer than the 2 sets"),
+        ({"initial_matches": 1}, "initial-matches 1 are fewer"),
+        ({"population": ("3", "6", "6")}, "population 6 after 6 does not grow"),
+        ({"population": ("6", "3")}, "population 3 after 6 does not grow"),
+        ({"population": ("3-2",)}, "population '3-2' does not fit food-collection"),
+        ({"fitness_rounds": 0}, "fitness-rounds 0"),
+        ({"stage_episodes": 10}, "episodes 10 end before the first update"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused(setting, complaint):
+    with pytest.raises(InputError, match=complaint):
+        _ = TrainConfig("food-collection", **setting).curriculum
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ("train chess", "unknown game 'chess'"),
+        ("train grassland --method ppo", "unknown method 'ppo': the methods are epc"),
+        ("train grassland --preset huge", "--preset takes paper, best, quick or smoke, not 'huge'"),
+        ("train grassland --population 3", "population '3' does not fit grassland"),
+        ("train grassland --population x", "population 'x' is malformed"),
+        ("train grassland --episodes 0", "episodes 0"),
+        ("train grassland --episodes 10", "episodes 10 end before the first update"),
+        ("train grassland --matches 0", "matches 0"),
+        ("train grassland --seed -1", "seed -1"),
+        ("train grassland --learning-rate nan", "learning-rate nan"),
+        ("train grassland --gamma 0", "gamma 0"),
+        ("train grassland --batch-size 2000 --buffer-size 1000", "larger than buffer-size 1000"),
+        ("train grassland --buffer-size 10000000000", "use --buffer-size"),
+        ("train grassland --checkpoint-minutes -1", "checkpoint-minutes -1"),
+        ("resume nowhere", "nowhere is not a run"),
+        ("lineage nowhere", "nowhere is not a run"),
+        ("digest nowhere", "nowhere is not a run"),
+        ("evaluate nowhere", "nowhere is not a run"),
+        ("evaluate nowhere --episodes 0", "episodes 0"),
+        ("replay grassland --match 1", "--match 1 does not go with the game"),
+    ],
+)
+def test_bad_settings_are_refused_in_one_sentence(
+    error_of, tmp_path, monkeypatch, arguments, sentence
+):
+    monkeypatch.chdir(tmp_path)
+    assert sentence in error_of(*arguments.split())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_existing_folder_is_not_touched(error_of, tmp_path):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "precious").write_text("data")
+    message = error_of("train", "food-collection", "--preset", "smoke", "--out", folder)
+    assert "exists already" in message
+    assert [path.name for path in folder.iterdir()] == ["precious"]
+
+
+@pytest.mark.parametrize(
+    ("method", "option"), [("att-maddpg", "matches"), ("epc", "initial_matches")]
+)
+def test_memory_check_names_options_that_help(method, option):
+    config = TrainConfig("grassland", method, population=("3-2",), **{option: 8})
+    executor = LocalExecutor(1)
+    trainer = MatchTrainer(config.make_learner(config.games[0]), 8, executor.devices)
+    executor.free_bytes = 2 * trainer.bytes_per_device
+    config.check_memory(executor)
+    executor.free_bytes = trainer.bytes_per_device // 2
+    with pytest.raises(InputError) as refused:
+        config.check_memory(executor)
+    advice = "at 3-2 use --buffer-size ([0-9]+) or less, or --([a-z-]+) ([0-9]) or fewer$"
+    size, name, matches = re.search(advice, str(refused.value)).groups()
+    assert (name, matches) == (option.replace("_", "-"), "3")  # 40% of 8
+    assert 390_000 < int(size) < 400_000  # of a million; networks need some of the memory
+    less = replace(config.learner_config, buffer_size=int(size))
+    replace(config, learner_config=less).check_memory(executor)
+    replace(config, **{option: int(matches)}).check_memory(executor)
