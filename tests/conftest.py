@@ -21,14 +21,20 @@ install_import_hook("epcx", "beartype.beartype")
 
 # Files that take longest start first: so no worker waits for another at the end.
 LONGEST = (
+    "test_docs.py",
     "execution/test_ray.py",
+    "test_open_learner.py",
     "test_survival.py",
     "test_trainer.py",
     "execution/test_match_trainer.py",
     "learners/test_maddpg.py",
     "networks/test_gpu_kernels.py",
+    "networks/test_cpu_kernels.py",
+    "test_init_from.py",
+    "test_library.py",
     "test_teams.py",
     "reports/test_report.py",
+    "test_grid_battle.py",
     "test_reproduce.py",
 )
 

@@ -36,6 +36,3 @@ def assert_same_results(run, other):
         for x in (run, other)
     ]
     assert lines[0] == lines[1]
-
-
-epcx, same_results = run_epcx, assert_same_results  # until tests/execution has the new names

@@ -94,7 +94,7 @@ def test_replay_seed_fixes_the_episode(tmp_path):
         (["fly"], "epcx: unknown command 'fly' (epcx --help tells more)"),
         (["trian", "grassland"], "epcx: unknown command 'trian': did you mean train?"),
         (["--verison"], "epcx: unknown option --verison: did you mean --version?"),
-        (["replay"], "epcx: epcx replay needs GAME|RUN|FILE (epcx replay --help tells more)"),
+        (["replay"], "epcx: replay needs GAME|RUN|FILE (epcx replay --help tells more)"),
         (
             ["replay", "grassland", "--players", "gods"],
             "epcx: option --players takes scripted or random, not 'gods'",
@@ -106,7 +106,7 @@ def test_replay_seed_fixes_the_episode(tmp_path):
             "(epcx train --help tells more)",
         ),
         (["train", "grassland", "--episodes", "1e3"], "--episodes takes a whole number, not '1e3'"),
-        (["train", "--preset", "smoke"], "epcx: epcx train needs GAME"),
+        (["train", "--preset", "smoke"], "epcx: train needs GAME"),
     ],
 )
 def test_bad_input_is_refused_in_one_sentence(error_of, tmp_path, monkeypatch, arguments, sentence):
@@ -174,7 +174,7 @@ def test_train_help_shows_the_options_of_the_learner(capsys):
         ),
         (
             "--network mlp",
-            "method epc grows the population, but the networks of mlp are made for one population",
+            "method epc grows the population, but mlp networks are made for one population",
         ),
         ("--network rnn", "option --network takes attention, mlp or mean-field, not 'rnn'"),
         (f"--learner {OTHER_LEARNER} --batch-size 3", "unknown option --batch-size"),

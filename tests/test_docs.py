@@ -62,7 +62,7 @@ def test_command_line_is_accepted(line):
     except options.HelpRequested:
         pass
     except InputError as error:
-        if not re.match(f"epcx {name} needs [A-Z]", str(error)):
+        if not re.match(f"{name} needs [A-Z]", str(error)):
             raise
 
 

@@ -12,7 +12,8 @@ from examples.grid_battle import ATTACK, HIT_POINTS, Battlefield, GridBattle
 
 import epcx
 from epcx import games
-from tests.processes import epcx as run_epcx
+from epcx.cli import main
+from tests.processes import run_epcx
 
 NAME = "examples.grid_battle:GridBattle"
 STAY, RIGHT, LEFT, UP, DOWN = range(5)
@@ -102,21 +103,16 @@ def test_scripted_soldiers_beat_random_ones():
     assert played["red"]["reward"]["mean"] > 10 > 0 > played["blue"]["reward"]["mean"]
 
 
-def test_example_goes_through_the_command_line(tmp_path):
-    """Trained, resumed, evaluated, cross-played, replayed, by its full name."""
-    run = tmp_path / "run"
-    options = ["--preset", "smoke", "--population", "1-1", "2-2", "--sets", "1"]
-    done = run_epcx("train", NAME, *options, "--method", "vanilla-pc", "--out", run)
-    assert done.returncode == 0, done.stderr
-    assert json.loads((run / "config.json").read_text())["game"] == NAME
-    for arguments in (
-        ["resume", run],
-        ["evaluate", run, "--episodes", "10"],
-        ["crossplay", run, "scripted", "random", "--episodes", "10"],
-        ["replay", run, "--out", tmp_path / "battle.html"],
-    ):
-        done = run_epcx(*arguments)
-        assert done.returncode == 0, done.stderr
+def test_example_goes_through_the_command_line(tmp_path, capsys):
+    """Trained, evaluated, cross-played and replayed, by its full name."""
+    run = str(tmp_path / "run")
+    options = ["--preset", "smoke", "--population", "1-1", "--initial-matches", "2"]
+    main(["train", NAME, *options, "--out", run])
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["game"] == NAME
+    main(["evaluate", run, "--episodes", "10", "--json"])
+    main(["crossplay", run, "random", "--episodes", "10"])
+    main(["replay", run, "--out", str(tmp_path / "battle.html")])
+    assert "grid-battle 1-1" in capsys.readouterr().out
     assert "grid-battle" in (tmp_path / "battle.html").read_text()
 
 
@@ -149,6 +145,9 @@ def test_epc_beats_random_play_clearly(tmp_path):
     done = run_epcx("train", NAME, "--preset", "quick", "--out", run)
     assert done.returncode == 0, done.stderr
     played = epcx.crossplay([run, "random"], episodes=500)
+    epcx.report([run], episodes=100, out=tmp_path / "report")
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert "Enemies hit per episode" in page
     rewards, _ = played.matrix("red")
     assert rewards[0, 1] > 20  # EPC's red against random blue
     assert rewards[1, 0] < -10  # random red against EPC's blue

@@ -1,5 +1,7 @@
 """Trainings that start from the agents of another run."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
@@ -94,8 +96,15 @@ def test_first_stage_has_as_many_matches_as_asked_although_there_is_one_set(runs
 
 def test_interrupted_training_resumes_without_the_run_it_started_from(runs, tmp_path):
     gone = tmp_path / "gone"
-    publish(RunFolder.open(runs / "full"), gone)
-    wanted = config(gone, ("2",), method="scratch", sets=1)
+    make_run(gone, "food-collection", "mean-field", ("1",))
+    wanted = TrainConfig(
+        "food-collection",
+        "mean-field",
+        population=("1",),
+        init_from=str(gone),
+        episodes=60,
+        learner_config=dataclasses.replace(TINY, network="mean-field"),
+    )
 
     class Stop(epcx.NullCallback):
         def on_progress(self, episodes, rewards):

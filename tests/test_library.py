@@ -113,7 +113,7 @@ def test_configure_takes_settings_of_training_and_learner():
         ({"method": "ppo"}, "unknown method 'ppo'"),
         ({"learner": "ppo"}, "unknown learner 'ppo'"),
         ({"method": "maddpg", "network": "attention"}, "network attention does not go with"),
-        ({"network": "mlp"}, "networks mlp are made for one population"),
+        ({"network": "mlp"}, "mlp networks are made for one population"),
     ],
 )
 def test_bad_settings_are_refused_in_one_sentence(settings, complaint):

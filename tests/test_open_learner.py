@@ -13,8 +13,7 @@ import pytest
 import epcx
 from epcx import games, learners
 from tests.es_learner import ESConfig, EvolutionStrategies
-from tests.processes import command, environment, same_results
-from tests.processes import epcx as run_epcx
+from tests.processes import assert_same_results, command, environment, run_epcx
 
 NAME = "tests.es_learner:EvolutionStrategies"
 TRAIN = [
@@ -72,13 +71,13 @@ def test_killed_training_resumes_to_identical_results(trained, tmp_path):
     assert not (folder / "result.json").exists()
     resumed = run_epcx("resume", folder)
     assert resumed.returncode == 0, resumed.stderr
-    same_results(folder, trained)
+    assert_same_results(folder, trained)
 
 
 def test_ray_executor_gives_the_same_bits(trained, tmp_path):
     done = run_epcx(*TRAIN, "--engine", "ray", "--out", tmp_path / "ray")
     assert done.returncode == 0, done.stderr
-    same_results(tmp_path / "ray", trained)
+    assert_same_results(tmp_path / "ray", trained)
 
 
 def test_evaluate_crossplay_report_and_replay(trained, tmp_path):

@@ -253,7 +253,7 @@ def test_first_look_ignores_what_it_does_not_know():
         ("grassland --json=yes", "option --json takes no value"),
         ("grassland x", "unexpected argument 'x' (epcx train --help tells more)"),
         ("grassland -5", "unexpected argument '-5' (epcx train --help tells more)"),
-        ("--seed 3", "epcx train needs GAME (epcx train --help tells more)"),
+        ("--seed 3", "train needs GAME (epcx train --help tells more)"),
     ],
 )
 def test_bad_arguments_are_refused_in_one_sentence(line, sentence):
@@ -265,8 +265,8 @@ def test_abbreviated_option_is_refused():
 
 
 def test_missing_values_are_named():
-    assert refusal("", Crossplay).startswith("epcx crossplay needs RUN (")
-    assert refusal("", Copy).startswith("epcx copy needs NUMBER and --out (")
+    assert refusal("", Crossplay).startswith("crossplay needs RUN (")
+    assert refusal("", Copy).startswith("copy needs NUMBER and --out (")
 
 
 def test_bad_positional_and_tuple_values_are_named():

@@ -143,7 +143,7 @@ class TrainConfig:
         first = self.make_learner(self.games[0])
         if len(self.games) > 1 and not first.any_population:
             raise InputError(
-                f"method {self.method} grows the population, but networks {first.architecture} are "
+                f"method {self.method} grows the population, but {first.architecture} networks are "
                 "made for one population"
             )
 

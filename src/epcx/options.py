@@ -162,7 +162,8 @@ def read_into(
         raise InputError(f"unexpected argument {rest[0]!r} {more}")
     missing = [o.label for o in options if o.default is MISSING and o.path not in found]
     if missing:
-        raise InputError(f"{name_of(command)} needs {' and '.join(missing)} {more}")
+        name = name_of(command).removeprefix("epcx ")
+        raise InputError(f"{name} needs {' and '.join(missing)} {more}")
 
 
 def build(

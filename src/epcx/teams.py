@@ -2,7 +2,7 @@
 
 import html
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from epcx.evolution.curriculum import AgentSet, Generation
 from epcx.evolution.lineage import Lineage, Record, name_of
 from epcx.games import Game, World
 from epcx.learners import Learner
+from epcx.runs.files import json_digest
 from epcx.runs.run import RunFolder
 from epcx.runs.weights import digest, holds_all, load_weights
 
@@ -100,7 +101,8 @@ def player_of(learner: Learner, role: str, policies: PyTree, path: Path) -> Play
         return learner.act(key, policies, learner.observe(worlds, role), role)
 
     seated = jax.tree.map(lambda x: jnp.asarray(x[seats]), policies)
-    kind = f"{learners.full_name(type(learner))} {learner.architecture}"
+    config = json_digest(asdict(learner.config))[:12]  # actions may depend on all of it
+    kind = f"{learners.full_name(type(learner))} {learner.architecture} {config}"
     return Player(kind, act, seated, digest(path))
 
 

@@ -18,22 +18,6 @@ NODE = {"num_cpus": 1, "object_store_memory": 10**8}
 TINY = MADDPGConfig(batch_size=32, learning_starts=100, num_envs=4, buffer_size=400)
 
 
-class Recorder:
-    """A callback that records messages, and may do something at every progress."""
-
-    def __init__(self, then=lambda: None):
-        self.messages, self.then = [], then
-
-    def on_stage(self, stage, total):
-        pass
-
-    def on_progress(self, episodes, rewards):
-        self.then()
-
-    def on_message(self, text):
-        self.messages.append(text)
-
-
 @contextlib.contextmanager
 def nodes(number):
     """A cluster with a core on each node. This process is a driver on the first one."""

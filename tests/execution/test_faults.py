@@ -14,12 +14,12 @@ from epcx.execution.ray import RayExecutor
 from tests.execution.ray_cluster import (
     NODE,
     TINY,
-    Recorder,
     kill_a_worker,
     nodes,
     training_workers,
 )
-from tests.processes import command, environment, epcx, same_results
+from tests.factories import RecordingCallback
+from tests.processes import assert_same_results, command, environment, run_epcx
 
 
 class Faults:
@@ -54,22 +54,22 @@ def test_training_survives_the_loss_of_workers_and_nodes(tmp_path):
         matches=3, fitness_episodes=20, learner_config=TINY,
     )  # fmt: skip
     calm = trainer.train(config, tmp_path / "calm", LocalExecutor()).path
-    callback = Recorder()
+    callback = RecordingCallback()
     with nodes(3) as cluster:
-        callback.then = faults = Faults(cluster, seed=0)
+        callback.on_report = faults = Faults(cluster, seed=0)
         executor = RayExecutor(state_seconds=1.0)
         run = trainer.train(config, tmp_path / "run", executor, callback)
     assert faults.killed["workers"] > 0
     assert faults.killed["nodes"] > 0
     assert any("it is repeated" in line for line in callback.messages), callback.messages
-    same_results(run.path, calm)
+    assert_same_results(run.path, calm)
 
 
 @pytest.mark.slow
 def test_training_survives_drivers_that_are_killed(tmp_path):
     """With `kill -9`, again and again; the last one finishes."""
     start = ["train", "food-collection", "--preset", "smoke"]
-    assert epcx(*start, "--out", tmp_path / "a").returncode == 0
+    assert run_epcx(*start, "--out", tmp_path / "a").returncode == 0
     rng = random.Random(1)
     arguments = [*start, "--engine", "ray", "--out", tmp_path / "b"]
     for _ in range(3):
@@ -85,6 +85,6 @@ def test_training_survives_drivers_that_are_killed(tmp_path):
         process.send_signal(signal.SIGKILL)
         process.wait()
         arguments = ["resume", tmp_path / "b", "--engine", "ray"]
-    done = epcx("resume", tmp_path / "b", "--engine", "ray")
+    done = run_epcx("resume", tmp_path / "b", "--engine", "ray")
     assert done.returncode == 0, done.stderr
-    same_results(tmp_path / "b", tmp_path / "a")
+    assert_same_results(tmp_path / "b", tmp_path / "a")

@@ -31,14 +31,14 @@ from epcx.runs.run import RunFolder
 from tests.execution import toy
 from tests.execution.ray_cluster import (
     TINY,
-    Recorder,
     kill_a_worker,
     make_task,
     nodes,
     training_workers,
     wait_until_no_worker_trains,
 )
-from tests.processes import epcx, same_results
+from tests.factories import RecordingCallback
+from tests.processes import assert_same_results, run_epcx
 
 GAME = games.make("food-collection", "1")
 LEARNER = learners.make("maddpg", GAME, TINY)
@@ -87,32 +87,32 @@ def executor(two_nodes):
 
 
 def test_ray_gives_the_same_bits_as_this_machine(executor, local_epc, tmp_path):
-    callback = Recorder()
+    callback = RecordingCallback()
     run = trainer.train(EPC, tmp_path / "run", executor, callback)
-    same_results(run.path, local_epc)
+    assert_same_results(run.path, local_epc)
     assert "1: 2 tasks of 1 match with 1 CPU each, on a cluster of 2" in callback.messages
 
 
 def test_task_of_a_killed_worker_is_repeated(executor, local_three, tmp_path):
-    callback, killed = Recorder(), threading.Event()
+    callback, killed = RecordingCallback(), threading.Event()
 
     def kill_once():
         if not killed.is_set() and training_workers():
             killed.set()
             kill_a_worker(random.Random(0))
 
-    callback.then = kill_once
+    callback.on_report = kill_once
     run = trainer.train(THREE, tmp_path / "run", executor, callback)
     assert killed.is_set()
     assert any("its worker died; it is repeated from update" in x for x in callback.messages)
-    same_results(run.path, local_three)
+    assert_same_results(run.path, local_three)
     assert run.snapshots("1") == RunFolder.open(local_three).snapshots("1")
 
 
 @pytest.mark.slow
 def test_interrupted_driver_resumes_on_any_executor(executor, local_three, tmp_path):
     """States of some matches, others that have ended, and others that have not begun."""
-    callback = Recorder(lambda: signal.raise_signal(signal.SIGINT))
+    callback = RecordingCallback(lambda: signal.raise_signal(signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
         trainer.train(THREE, tmp_path / "run", executor, callback, checkpoint_seconds=0.0)
     wait_until_no_worker_trains()
@@ -120,7 +120,7 @@ def test_interrupted_driver_resumes_on_any_executor(executor, local_three, tmp_p
     with pytest.raises(KeyboardInterrupt):
         trainer.resume(tmp_path / "run", LocalExecutor(), callback, checkpoint_seconds=0.0)
     trainer.resume(tmp_path / "run", executor)
-    same_results(tmp_path / "run", local_three)
+    assert_same_results(tmp_path / "run", local_three)
 
 
 def test_code_outside_packages_travels_with_its_tasks(executor, tmp_path, monkeypatch):
@@ -245,7 +245,7 @@ def test_cluster_that_does_not_answer_is_refused():
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         begin = time.monotonic()
-        done = epcx(
+        done = run_epcx(
             *["train", "food-collection", "--preset", "smoke", "--engine", "ray", "--address"],
             address,
         )
@@ -253,5 +253,7 @@ def test_cluster_that_does_not_answer_is_refused():
     assert done.stderr.startswith(f"epcx: no cluster answers at address {address}: ")
     assert len(done.stderr.splitlines()) == 1
     assert time.monotonic() - begin < 30
-    done = epcx(*["train", "food-collection", "--engine", "ray", "--address", "ray://head:10001"])
+    done = run_epcx(
+        *["train", "food-collection", "--engine", "ray", "--address", "ray://head:10001"]
+    )
     assert "address 'ray://head:10001' is not that of a head node, such as" in done.stderr

@@ -86,7 +86,7 @@ class RandomSearch(Learner):
         zeros = jnp.zeros(self.game.num_agents)
         return jax.lax.fori_loop(0, updates, update, state), {"reward": zeros, "shaping": zeros}
 
-    def act(self, key, policies, observation):
+    def act(self, key, policies, observation, role=None):
         agents, _, batch = observation.own.shape
         noise = jax.random.gumbel(key, (agents, self.game.num_actions, batch))
         choice = (policies.logits[:, :, None] + noise).argmax(1)

@@ -1,6 +1,7 @@
 """The Pallas kernels for GPUs, interpreted on the CPU, against plain JAX."""
 
 import jax
+import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -206,8 +207,8 @@ def test_critic_with_too_many_actions_uses_only_the_encoder(monkeypatch):
     expected = both()
     select = lambda rows, *sizes: implementations[pallas.supports(*sizes)]  # noqa: E731
     monkeypatch.setattr(kernels, "select", lambda *sizes: select(*(*sizes, 1)[:3]))
-    for a, b in zip(jax.tree.leaves(both()), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_allclose(a, b, atol=0.05 * max(1.0, float(jnp.abs(b).max())))
+    actual, expected = (jax.flatten_util.ravel_pytree(x)[0] for x in (both(), expected))
+    assert jnp.linalg.norm(actual - expected) < 0.1 * jnp.linalg.norm(expected)
 
 
 def test_shared_observations_are_not_copied_for_each_agent():

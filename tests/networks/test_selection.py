@@ -1,5 +1,6 @@
 """Which implementation networks get, and that any sizes work with one of them."""
 
+import os
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -88,12 +89,12 @@ assert cpu._registered.cache_info().currsize == 0
 """
     run = subprocess.run(
         [sys.executable, "-c", code],
-        env={"PATH": "/usr/bin:/bin", "XDG_CACHE_HOME": str(tmp_path), "JAX_PLATFORMS": "cpu"},
+        env=os.environ | {"XDG_CACHE_HOME": str(tmp_path)},
         capture_output=True,
         text=True,
     )
     assert run.returncode == 0, run.stderr
-    assert run.stdout.startswith("C++ (c++ ")
+    assert run.stdout.startswith("C++ (")
     assert list(tmp_path.rglob("*.so")) == []
 
 

@@ -161,7 +161,7 @@ def test_every_chart_is_written_as_svg_and_png(page):
 
 def test_replays_pair_the_reference_with_every_other_method(runs, tmp_path, monkeypatch):
     def record(game, players, key, title):
-        policies = [player.kind.split()[-1] for player in players.values()]
+        policies = [player.kind.split()[1] for player in players.values()]
         return dataclasses.replace(make_replay((3, 2), steps=2), title=f"{title}: {policies}")
 
     monkeypatch.setattr(report, "record", record)

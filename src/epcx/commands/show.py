@@ -1,6 +1,7 @@
 """Commands that show what there is: games, replays, and what a run holds."""
 
 import json
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -9,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from epcx import games, library, publish
+from epcx.errors import InputError, Notice
 from epcx.evolution import lineage
 from epcx.execution.devices import format_bytes
 from epcx.options import Positional
@@ -27,7 +29,12 @@ class Games:
     """Print JSON instead of a table."""
 
     def run(self) -> None:
-        known = [games.find(name) for name in games.names()]
+        known = []
+        for name in games.names():
+            try:
+                known.append(games.find(name))
+            except InputError as error:  # a plug-in that does not work keeps no other from view
+                warnings.warn(str(error), Notice, stacklevel=1)
         if self.json:
             print(json.dumps([describe(game) for game in known], indent=2))
             return

@@ -9,6 +9,7 @@ from epcx.config import TrainConfig
 from epcx.execution.execution_options import ExecutionOptions
 from epcx.options import Flatten, Positional
 from epcx.reports.terminal import print_plan, print_result
+from epcx.teams import initial_generation
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ class Train:
 
     def run(self) -> None:
         if self.dry_run:
+            initial_generation(self.config, lambda message: None)  # whether it can be started from
             print_plan(self.config, self.config.plan, self.json)
             return
         run = library.train(

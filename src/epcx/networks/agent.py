@@ -37,11 +37,6 @@ class Architecture:
     activation_bytes: Callable[[Game], int]  # of its widest layer that reaches memory here
     any_population: bool  # weights fit every population
 
-    @property
-    def policy_kind(self) -> str:
-        """Architectures that differ only in their critics have the same."""
-        return getattr(self.policy, "__name__", self.name)
-
     def views(self, game: Game, worlds: World) -> PyTree:
         """A batch of observations, as networks read them."""
         return self.to_features_first(self.observe(game, worlds))

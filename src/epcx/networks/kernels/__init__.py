@@ -18,7 +18,6 @@ from epcx.networks.kernels.pallas_attention import Options as AttentionOptions
 from epcx.networks.kernels.pallas_embedding import TILING as EMBEDDING_TILING
 from epcx.networks.kernels.pallas_encoder import Options
 
-PRECISIONS = ("float32", "tf32", "bf16")
 _precision = ContextVar("precision", default="bf16")
 
 
