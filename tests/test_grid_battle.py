@@ -106,7 +106,7 @@ def test_scripted_soldiers_beat_random_ones():
 def test_example_goes_through_the_command_line(tmp_path, capsys):
     """Trained, evaluated, cross-played and replayed, by its full name."""
     run = str(tmp_path / "run")
-    options = ["--preset", "smoke", "--population", "1-1", "--initial-matches", "2"]
+    options = ["--preset", "smoke", "--population", "1-1", "--method", "mean-field"]
     main(["train", NAME, *options, "--out", run])
     assert json.loads((tmp_path / "run" / "config.json").read_text())["game"] == NAME
     main(["evaluate", run, "--episodes", "10", "--json"])

@@ -85,12 +85,12 @@ def test_published_policies_get_fresh_critics_and_a_message(runs):
 
 def test_first_stage_has_as_many_matches_as_asked_although_there_is_one_set(runs, tmp_path):
     """All of them start from the same agents, learn from other episodes, and are selected from."""
-    wanted = config(runs / "published", ("4",), initial_matches=2)
+    wanted = config(f"{runs / 'published'}@1", ("2",), initial_matches=2)
     run = train(wanted, tmp_path / "run", LocalExecutor())
     records = epcx.Run(run.path).lineage().records
     first = [record for record in records if record.stage == 0]
     assert [record.parents for record in first] == [("collector-init.0", "collector-init.0")] * 2
-    weights = [read(run.weights("4", rank, "collector"))[1] for rank in (0, 1)]
+    weights = [read(run.weights("2", rank, "collector"))[1] for rank in (0, 1)]
     assert any((weights[0][name] != weights[1][name]).any() for name in weights[0])
 
 

@@ -274,15 +274,14 @@ def train_two_updates(learner):
     return state, metrics
 
 
-@pytest.fixture(scope="module", params=["mlp", "attention"])
-def trained_ring(request):
+@pytest.fixture(scope="module")
+def trained_ring():
     """A game outside the package, whose roles have different numbers of actions, trained.
 
     The game; then, of all played steps [steps, envs, ...], the actions, the rewards with shaping
     and the light before them; then the metrics of the last four of these steps.
     """
     config = MADDPGConfig(
-        network=request.param,
         batch_size=8,
         buffer_size=64,
         num_envs=4,
