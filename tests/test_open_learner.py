@@ -12,6 +12,7 @@ import pytest
 
 import epcx
 from epcx import games, learners
+from epcx.teams import RunPlayers
 from tests.es_learner import ESConfig, EvolutionStrategies
 from tests.processes import assert_same_results, command, environment, run_epcx
 
@@ -106,6 +107,11 @@ def test_published_policies_start_another_training(trained, tmp_path):
         "collector-init.0",
         "collector-init.1",
     }
+    epcx.report([run], out=tmp_path / "report", episodes=20)
+    (chart,) = (tmp_path / "report" / "figures").glob("lineage-*.svg")
+    assert ">start<" in chart.read_text()
+    best = run.lineage().promoted(0, "collector")[0]
+    assert RunPlayers("grown", run.folder, "2").origin("collector") == best.match
 
 
 def test_evolution_strategies_learn():

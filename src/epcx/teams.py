@@ -51,8 +51,9 @@ class RunPlayers:
 
     def origin(self, role: str) -> int:
         """The match in which the agents of a role were trained."""
+        wanted = self.stage, role, self.match
         for record in Lineage.from_json(self.run.lineage()).records:
-            if (record.population, record.role, record.rank) == (self.stage, role, self.match):
+            if record.stage >= 0 and (record.population, record.role, record.rank) == wanted:
                 return record.match
         raise InputError(f"{self.run.path} has no lineage of {role} at {self.stage}")
 

@@ -305,14 +305,15 @@ def intervals(
 
 def lineage_chart(name: str, title: str, lineage: Lineage, role: str, caption: str) -> Chart:
     """A column per stage with its agent sets, the fittest on top, and lines to their parents."""
-    stages = [by_fitness(lineage.of(stage, role)) for stage in range(lineage.stages)]
+    columns = (by_fitness(lineage.of(stage, role)) for stage in range(-1, lineage.stages))
+    stages = [column for column in columns if column]  # the first one may be of another run
     most = max(len(stage) for stage in stages)
     places = {
         record.name: (float(number), rank + (most - len(stage)) / 2)
         for number, stage in enumerate(stages)
         for rank, record in enumerate(stage)
     }
-    best = ancestors(lineage, stages[-1][0]) if stages[-1] else set()
+    best = ancestors(lineage, stages[-1][0])
     with axes(title, 1.0 + 0.5 * most, max(WIDTH, 1.3 + 1.5 * len(stages))) as (figure, ax):
         ax.set_axis_off()
         for record in itertools.chain(*stages):
@@ -322,7 +323,7 @@ def lineage_chart(name: str, title: str, lineage: Lineage, role: str, caption: s
         for record in itertools.chain(*stages):
             draw_node(ax, *places[record.name], record, record.name in best)
         for number, stage in enumerate(stages):
-            text = f"{stage[0].population} agents"
+            text = f"{stage[0].population} agents" if stage[0].stage >= 0 else "start"
             ax.text(number, -1.1, text, ha="center", color=MUTED, fontsize=8.5)
         ax.set_xlim(-0.4, len(stages) - 0.6)
         ax.set_ylim(most - 0.6, -1.3)
