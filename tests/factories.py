@@ -11,15 +11,18 @@ from epcx.teams import weights_metadata
 
 
 class RecordingCallback:
-    """Keeps stages and messages, and calls `on_report` at every progress."""
+    """Keeps stages, their episodes and messages, and calls `on_report` at every progress."""
 
     def __init__(self, on_report=lambda: None):
-        self.stages, self.messages, self.on_report = [], [], on_report
+        self.stages, self.totals, self.episodes, self.messages = [], [], [], []
+        self.on_report = on_report
 
     def on_stage(self, stage, total):
         self.stages.append(stage)
+        self.totals.append(total)
 
     def on_progress(self, episodes, rewards):
+        self.episodes.append(episodes)
         self.on_report()
 
     def on_message(self, text):

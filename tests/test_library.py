@@ -8,29 +8,14 @@ from epcx import games
 from epcx.errors import InputError
 from epcx.execution.execution_options import ExecutionOptions
 from epcx.learners import MADDPGConfig
+from tests.factories import RecordingCallback
 
 SMALL = {"preset": "smoke", "population": "1", "method": "mean-field"}
 
 
-class Recording(epcx.NullCallback):
-    """Remembers the calls that it gets."""
-
-    def __init__(self):
-        self.stages, self.episodes, self.messages = [], [], []
-
-    def on_stage(self, stage, total):
-        self.stages.append((stage, total))
-
-    def on_progress(self, episodes, rewards):
-        self.episodes.append(episodes)
-
-    def on_message(self, text):
-        self.messages.append(text)
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    callback = Recording()
+    callback = RecordingCallback()
     out = tmp_path_factory.mktemp("runs") / "one"
     return epcx.train("food-collection", out=out, callback=callback, **SMALL), callback
 
@@ -46,8 +31,8 @@ def test_train_returns_a_run_whose_team_plays(trained):
 
 def test_train_reports_progress_to_the_callback(trained):
     _, callback = trained
-    assert callback.stages[0][0].startswith("1  (1/1)")
-    assert callback.episodes[-1] == callback.stages[0][1]
+    assert callback.stages == ["1  (1/1)"]
+    assert callback.episodes[-1] == callback.totals[0]
     assert any("CPU" in message for message in callback.messages)
 
 
