@@ -6,14 +6,17 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from epcx import games
 from epcx.games import Entities, Game, Observation, Outcome, Role
 from epcx.networks import kernels
 from epcx.networks.attention import ObservationEncoder
+from epcx.networks.kernels import cpp_build
 from epcx.networks.layers import EMBEDDING, HIDDEN, MLP, flatten_rows
 
 OWN_FEATURES = 5  # of particle games
+needs_compiler = pytest.mark.skipif(cpp_build.compiler() is None, reason="no C++ compiler")
 
 
 @dataclass(frozen=True)

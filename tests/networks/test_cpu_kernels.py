@@ -26,12 +26,12 @@ from tests.networks.helpers import (
     compare_with_plain,
     encode,
     encoder_of,
+    needs_compiler,
     values_and_gradients,
     view_of,
 )
 
 SOURCE = 'extern "C" int answer() { return ANSWER; }'
-needs_compiler = pytest.mark.skipif(cpp_build.compiler() is None, reason="no C++ compiler")
 
 
 def check_encoder(*arguments, **options):

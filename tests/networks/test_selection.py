@@ -12,12 +12,10 @@ import pytest
 
 from epcx.networks import kernels
 from epcx.networks.agent import ARCHITECTURES
-from epcx.networks.kernels import cpp_build, cpu, pallas
+from epcx.networks.kernels import cpu, pallas
 from epcx.networks.seat import seats
 from tests.networks import reference
-from tests.networks.helpers import SizedGame
-
-needs_compiler = pytest.mark.skipif(cpp_build.compiler() is None, reason="no C++ compiler")
+from tests.networks.helpers import SizedGame, needs_compiler
 
 
 def on_gpu(monkeypatch, capability="9.0"):

@@ -9,7 +9,6 @@ import importlib.util
 import sys
 import sysconfig
 from collections.abc import Sequence
-from dataclasses import replace
 from importlib.abc import ExecutionLoader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -40,12 +39,6 @@ class Shipped:
     def __reduce__(self) -> tuple[Any, ...]:
         dumps = import_ray().cloudpickle.dumps  # also pickles what __main__ defines
         return unpack, (local_sources(self.learner), dumps(self.thing))
-
-
-def without_caches(learner: Learner) -> Any:
-    """A copy without cached properties, such as functions of JAX that cannot be pickled."""
-    copy: Any = learner
-    return replace(copy, game=replace(learner.game))
 
 
 def unpack(sources: dict[str, ModuleSource], pickled: bytes) -> Any:

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Key, PyTree
 
 from epcx.errors import InputError, RunError, whole_number
-from epcx.execution.code_shipping import Shipped, without_caches
+from epcx.execution.code_shipping import Shipped
 from epcx.execution.devices import format_bytes
 from epcx.execution.layout import memory_remedy
 from epcx.execution.match_trainer import MatchTrainer
@@ -164,9 +164,8 @@ class RayExecutor:
         name = f"{learner.game.name} {learner.game.population}: games"
         data = np.asarray(jax.random.key_data(key))
         results = []
-        clean = without_caches(learner)
         for first in range(0, len(every), size):
-            players = Shipped(learner, (clean, every[first : first + size]))
+            players = Shipped(learner, (learner, every[first : first + size]))
             named = remote.options(name=f"{name} {first}")
             results.append(named.remote(players, data, episodes, first, self.resources))
         waiting = results
@@ -203,8 +202,7 @@ class RayExecutor:
         return self.ray.remote(**self.resources._asdict(), **once, **options)(function)
 
     def _submit(self, one: RunningTask) -> Any:
-        clean = without_caches(one.task.learner)
-        task = replace(one.task, learner=clean, done=one.done, state=None)
+        task = replace(one.task, done=one.done, state=None)
         memory = self._node_memory(task.learner, len(task.matches))
         remote = self._remote(TRAIN_MATCHES, max_retries=0, memory=memory).options(name=task.name)
         return remote.remote(

@@ -7,7 +7,7 @@ A game is a subclass of `Game` with its class attributes and three pure function
 import re
 import reprlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
@@ -135,6 +135,10 @@ class Game:
                 f"{len(self.roles)} role{'s' * (len(self.roles) > 1)} ({roles}): write it like "
                 f"{self.stages[0]}"
             )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without cached properties, such as functions of JAX that cannot be pickled."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     # What a game must define
 
