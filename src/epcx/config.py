@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from epcx import games, learners, methods
 from epcx.errors import MAX_SEED, InputError, whole_number
@@ -33,6 +33,11 @@ class TrainConfig:
     method: str = "epc"
     """epc (the curriculum with evolution), vanilla-pc (without evolution), scratch (one population,
     no curriculum), or a baseline of the paper (see docs/training.md)."""
+
+    budget: methods.Budget = "lineage"
+    """From scratch, beside EPC: lineage (a match gets as many episodes as EPC has accumulated along
+    one lineage, and every match is a training of its own) or total (as many such matches as EPC's
+    episodes in all its matches amount to; they compete, and the fittest is the result)."""
 
     learner: str = methods.DEFAULT_LEARNER
     """The MARL algorithm: one of epcx, or module:Class for one of your own."""
@@ -84,6 +89,9 @@ class TrainConfig:
         methods.check_learner(self.method, self.learner)
         if self.learner_config is None:
             object.__setattr__(self, "learner_config", cls.Config(**method.options))
+        if self.budget not in get_args(methods.Budget):
+            allowed = ", ".join(get_args(methods.Budget))
+            raise InputError(f"unknown budget {self.budget!r}: there are {allowed}")
         for name, low, high in (
             ("episodes", 1, MAX_EPISODES),
             ("stage_episodes", 1, MAX_EPISODES),
@@ -102,6 +110,11 @@ class TrainConfig:
     @property
     def grows(self) -> bool:
         return methods.find(self.method).grows
+
+    @property
+    def selects(self) -> bool:
+        """Whether the matches of a run compete; otherwise each is a training of its own."""
+        return self.grows or self.budget == "total"
 
     @cached_property
     def games(self) -> list[Game]:
@@ -122,6 +135,11 @@ class TrainConfig:
         method = methods.find(self.method)
         if method.grows and not method.evolves and self.sets != 1:
             raise InputError(f"sets {self.sets} do not go with {self.method}, which has 1: use epc")
+        if method.grows and self.budget != "lineage":
+            raise InputError(
+                f"budget {self.budget} does not go with {self.method}: it is for methods from "
+                "scratch"
+            )
         for name, value in method.options.items():
             found = getattr(self.learner_config, name)
             if found != value:
@@ -134,7 +152,7 @@ class TrainConfig:
                 f"population {shown}: {self.method} trains at one population, from scratch"
             )
         for name, number in (("matches", self.matches), ("initial-matches", self.initial_matches)):
-            if self.grows and number is not None and number < self.sets:
+            if self.selects and number is not None and number < self.sets:
                 raise InputError(
                     f"{name} {number} are fewer than the {self.sets} sets to select from them"
                 )
@@ -157,7 +175,13 @@ class TrainConfig:
         )
         for stage in stages:
             self.make_learner(stage.game).updates(stage.episodes)
-        return Curriculum(stages, self.sets if self.grows else None, self.seed, self.fitness_rounds)
+        return Curriculum(
+            stages,
+            self.sets if self.selects else None,
+            self.seed,
+            self.fitness_rounds,
+            stream=f"{self.method} {self.learner} {self.budget}",
+        )
 
     def _max_matches(self, stage: int) -> int | None:
         """The most matches of a stage; None: all mixtures."""
@@ -184,6 +208,19 @@ class TrainConfig:
     def episodes_at(self, stage: int) -> int:
         return self.stage_episodes if stage else self.episodes
 
+    def accumulated(self, population: str) -> tuple[int, int]:
+        """Episodes up to the first stage with at least as many agents: along a lineage, in total.
+
+        In total those of all matches whose agents compete: matches that are trainings of their own
+        count one by one.
+        """
+        size = Population.parse(population).total
+        smaller = sum(game.population.total < size for game in self.games)
+        matches = self.stage_matches if self.selects else [1] * len(self.games)
+        stages = range(min(smaller + 1, len(self.games)))
+        lineage = sum(self.episodes_at(stage) for stage in stages)
+        return lineage, sum(self.episodes_at(stage) * matches[stage] for stage in stages)
+
     @cached_property
     def plan(self) -> list["PlannedStage"]:
         """What each stage will take, if no match diverges."""
@@ -203,7 +240,7 @@ class TrainConfig:
         return rows
 
     def _fitness_games(self, matches: int, roles: int) -> int:
-        if not self.grows:
+        if not self.selects:
             return 0
         rounds = matches ** (roles - 1)
         return matches * min(rounds, self.fitness_rounds or rounds)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from epcx import games, presets, trainer
+from epcx import games, methods, presets, trainer
 from epcx.callbacks import Callback
 from epcx.config import TrainConfig
 from epcx.errors import MAX_SEED, InputError, whole_number
@@ -92,7 +92,7 @@ def configure(
     preset: presets.Preset = "paper",
     learner: str | None = None,
     population: str | Iterable[str] = (),
-    budget: presets.Budget = "lineage",
+    budget: methods.Budget = "lineage",
     **settings: Any,
 ) -> TrainConfig:
     """The settings of a training: those of a preset, and others by name.

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from epcx.errors import InputError
 
 DEFAULT_LEARNER = "maddpg"
+Budget = Literal["lineage", "total"]
 
 
 @dataclass(frozen=True)

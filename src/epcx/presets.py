@@ -3,16 +3,15 @@
 Populations, episodes and sets are here; what a learner needs is in its own `presets`.
 """
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, Literal, get_args
 
 from epcx import games, learners, methods
 from epcx.config import TrainConfig
 from epcx.errors import InputError
-from epcx.games import Game, Population
+from epcx.games import Game
 
 Preset = Literal["paper", "best", "quick", "smoke"]
-Budget = Literal["lineage", "total"]
 
 # What differs from game to game; a game that is not here gets the defaults below.
 # Appendix B does not say how long Predator-prey was trained: as Grassland, which is like it.
@@ -59,15 +58,16 @@ def make_config(
     method: str = "epc",
     preset: Preset = "paper",
     population: tuple[str, ...] = (),
-    budget: Budget = "lineage",
+    budget: methods.Budget = "lineage",
     stages: tuple[str, ...] = (),
     learner: str | None = None,
 ) -> TrainConfig:
     """The settings of a preset, for one game and method.
 
-    Methods without a curriculum train at one population, and get as many episodes as EPC has
-    accumulated there: along one lineage, or in all its matches together. `stages` are those of
-    EPC, by default the preset's.
+    Methods without a curriculum train at one population. A match of theirs has as many episodes
+    as EPC has accumulated along a lineage at that population; with the budget `total` there are as
+    many matches as EPC's episodes in total amount to, rounded up. `stages` are those of EPC, by
+    default the preset's.
     """
     if preset not in get_args(Preset):
         raise InputError(f"unknown preset {preset!r}: there are {', '.join(get_args(Preset))}")
@@ -83,7 +83,8 @@ def make_config(
     )
     evolving = replace(evolving, population=stages or evolving.population)
     if kind.evolves:
-        return replace(evolving, method=method, population=population or evolving.population)
+        wider = population or evolving.population
+        return replace(evolving, method=method, budget=budget, population=wider)
     methods.check_learner(method, evolving.learner)
     wanted = replace(
         evolving,
@@ -93,17 +94,27 @@ def make_config(
         learner_config=replace(defaults, **kind.options),
     )
     if kind.grows:
-        return replace(wanted, population=population or evolving.population)
+        return replace(wanted, budget=budget, population=population or evolving.population)
     only = population or evolving.population[:1]
-    episodes = accumulated(evolving, only[0], budget)
-    return replace(wanted, population=only, episodes=episodes, matches=None)
+    lineage, total = evolving.accumulated(only[0])
+    wanted = replace(wanted, population=only, episodes=lineage, matches=None)
+    if budget == "lineage":
+        return wanted
+    return replace(wanted, budget=budget, sets=evolving.sets, matches=-(-total // lineage))
 
 
-def accumulated(evolving: TrainConfig, population: str, budget: Budget) -> int:
-    """Episodes of EPC up to the first stage with at least as many agents as `population`."""
-    size = Population.parse(population).total
-    smaller = sum(game.population.total < size for game in evolving.games)
-    counts = evolving.stage_matches if budget == "total" else [1] * len(evolving.games)
-    return sum(
-        evolving.episodes_at(stage) * matches for stage, matches in enumerate(counts[: smaller + 1])
-    )
+def name_settings(config: TrainConfig) -> str:
+    """What trainings by different methods must have in common to be compared: their learner's
+    settings, by the name of a preset, or as what differs from the default ones."""
+    own = methods.find(config.method).options
+    algorithm = learners.find(config.learner)
+    mine = {k: v for k, v in asdict(config.learner_config).items() if k not in own}
+
+    def differences(other: Any) -> list[str]:
+        values = asdict(other)
+        return [f"{k.replace('_', '-')} {v}" for k, v in mine.items() if values[k] != v]
+
+    for preset in get_args(Preset):
+        if not differences(algorithm.presets.get(preset, algorithm.Config())):
+            return f"preset {preset}" if algorithm.presets else "default settings"
+    return ", ".join(differences(algorithm.Config()))

@@ -13,12 +13,9 @@ from epcx.runs.run import RunFolder
 
 MAX_SEEDS = 100
 SNAPSHOTS = {"paper": 20, "best": 20, "quick": 5, "smoke": 2}
-EPISODES = {
-    "paper": 10_000,
-    "best": 10_000,
-    "quick": 2_000,
-    "smoke": 100,
-}  # of each game of the evaluation
+# Episodes of each game of the evaluation:
+EPISODES = {"paper": 10_000, "best": 10_000, "quick": 2_000, "smoke": 100}
+SEEDS = {"paper": 3, "best": 3, "quick": 1, "smoke": 1}
 
 
 @dataclass(frozen=True)
@@ -30,7 +27,7 @@ class Task:
 
     @property
     def trials(self) -> int:
-        return 1 if self.config.grows else self.config.matches or 1
+        return 1 if self.config.selects else self.config.matches or 1
 
 
 def plan(
@@ -39,13 +36,16 @@ def plan(
     preset: presets.Preset,
     names: Sequence[str] = (),
     population: tuple[str, ...] = (),
-    seeds: int = 1,
-    budget: presets.Budget = "lineage",
+    seeds: int | None = None,
+    budget: methods.Budget = "lineage",
 ) -> list[Task]:
     """All runs, those that are in the folder already first of their kind.
 
-    Trainings from scratch that differ in their seed only share a run: they train in parallel.
+    Trainings of one method from scratch share a run, as its matches: they train in parallel. With
+    the budget `total`, methods from scratch are also trained in as many matches as EPC, of which
+    the fittest is taken.
     """
+    seeds = SEEDS[preset] if seeds is None else seeds
     whole_number("seeds", seeds, 1, MAX_SEEDS)
     chosen = names or methods.PAPER
     snapshots = SNAPSHOTS[preset]
@@ -53,23 +53,29 @@ def plan(
     tasks = []
     for method in dict.fromkeys(chosen):
         if methods.find(method).grows:
-            growing = presets.make_config(game, method, preset, stages, budget)
+            growing = presets.make_config(game, method, preset, stages)
             for seed in range(seeds):
                 wanted = replace(growing, seed=seed, snapshots=snapshots)
                 tasks.append(Task(f"{method}-seed{seed}", wanted))
             continue
         for stage in stages:
-            scratch = presets.make_config(game, method, preset, (stage,), budget, stages)
+            scratch = presets.make_config(game, method, preset, (stage,), stages=stages)
+            kept_policies = snapshots if stage in stages[1:2] else 0
             seed = 0
             while seed < seeds:
                 name = f"{method}-{stage}-seed{seed}"
                 matches: int | None = seeds - seed
                 if (folder / name).exists():
                     matches = TrainConfig.of(RunFolder.open(folder / name)).matches
-                kept_policies = snapshots if stage in stages[1:2] else 0
                 wanted = replace(scratch, seed=seed, matches=matches, snapshots=kept_policies)
                 tasks.append(Task(name, wanted))
                 seed += tasks[-1].trials
+            if budget == "total":
+                control = presets.make_config(game, method, preset, (stage,), budget, stages)
+                tasks += [
+                    Task(f"{method}-{stage}-total-seed{seed}", replace(control, seed=seed))
+                    for seed in range(seeds)
+                ]
     for task in tasks:
         check(folder / task.name, task.config)
     return tasks

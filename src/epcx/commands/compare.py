@@ -8,6 +8,7 @@ from typing import Annotated
 from epcx import games, library, presets, reproduce
 from epcx.errors import RunError, whole_number
 from epcx.execution.execution_options import ExecutionOptions
+from epcx.methods import Budget
 from epcx.options import Flatten, Positional
 from epcx.reports.terminal import print_crossplay, print_evaluation, print_tasks
 from epcx.teams import MAX_EPISODES
@@ -146,12 +147,15 @@ class Reproduce:
     population: tuple[str, ...] = ()
     """One for each stage; by default the preset's."""
 
-    seeds: int = 1
-    """Trainings of each method. More can be added later."""
+    seeds: int | None = None
+    """Trainings of each method, by default the paper's three, in smaller presets one. More can be
+    added later."""
 
-    budget: presets.Budget = "lineage"
-    """Episodes of methods without a curriculum: as many as EPC has accumulated along one lineage,
-    or in total, in all its matches."""
+    budget: Budget = "lineage"
+    """lineage (the paper's comparison: methods from scratch get as many episodes as EPC has
+    accumulated along one lineage), or total (beside it a control with equal total episodes: as many
+    such matches from scratch as EPC's episodes in all its matches amount to, of which the fittest
+    is taken)."""
 
     episodes: int | None = None
     """Episodes of each game of the evaluation; by default 10,000, less in smaller presets."""

@@ -22,10 +22,6 @@ class Train:
     """Where the other defaults come from: paper (the paper's schedule), best (the same with better
     settings), quick (minutes on a laptop) or smoke (seconds, to see whether it works)."""
 
-    budget: presets.Budget = "lineage"
-    """Episodes of methods without a curriculum, by default: as many as EPC has accumulated along
-    one lineage, or in total, in all its matches."""
-
     out: Path | None = None
     """The folder of the run; by default in runs/, named after game, population, method and seed."""
 
@@ -62,7 +58,7 @@ class Train:
             asked.get("method", "epc"),
             given.get("preset", "paper"),
             asked.get("population", ()),
-            given.get("budget", "lineage"),
+            asked.get("budget", "lineage"),
             learner=asked.get("learner"),
         )
         return cls(config)

@@ -1,7 +1,9 @@
 """Algorithm 1: Evolutionary Population Curriculum, around any learner and any executor."""
 
+import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from itertools import cycle, islice
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -40,14 +42,16 @@ class Curriculum:
     sets: int | None  # none: no evolution, all matches are kept as they are
     seed: int = 0
     rounds: int | None = None  # of games for the fitness; none: all pairings
+    stream: str = ""  # trainings of different methods with one seed have nothing in common
 
     def rng(self, stage: Stage, purpose: int) -> np.random.Generator:
-        return np.random.default_rng([self.seed, stage.number, purpose])
+        return np.random.default_rng([self.seed, *self._purpose(stage, purpose)])
 
     def key(self, stage: Stage, purpose: int) -> Key[Array, ""]:
-        return jax.random.fold_in(
-            jax.random.fold_in(jax.random.key(self.seed), stage.number), purpose
-        )
+        return reduce(jax.random.fold_in, self._purpose(stage, purpose), jax.random.key(self.seed))
+
+    def _purpose(self, stage: Stage, purpose: int) -> tuple[int, int, int]:
+        return zlib.crc32(self.stream.encode()), stage.number, purpose
 
 
 class AgentSet(NamedTuple):
