@@ -176,7 +176,7 @@ def test_train_help_shows_the_options_of_the_learner(capsys):
             "--network mlp",
             "method epc grows the population, but mlp networks are made for one population",
         ),
-        ("--network rnn", "option --network takes attention, mlp or mean-field, not 'rnn'"),
+        ("--clip-per layer", "option --clip-per takes network or variable, not 'layer'"),
         (f"--learner {OTHER_LEARNER} --batch-size 3", "unknown option --batch-size"),
     ],
 )

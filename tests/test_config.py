@@ -6,12 +6,15 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import get_args
 
+import jax
 import pytest
 
+import epcx
 from epcx import games, methods, presets
 from epcx.cli import main
 from epcx.config import TrainConfig
 from epcx.errors import InputError
+from epcx.evolution.curriculum import LEARNING
 from epcx.execution.local import LocalExecutor
 from epcx.execution.match_trainer import MatchTrainer
 from epcx.games import FoodCollection
@@ -96,23 +99,73 @@ def test_preset_has_a_plan_for_every_game_and_method(game, preset, method):
 
 
 @pytest.mark.parametrize(
-    ("population", "lineage", "total"),
+    ("population", "lineage", "total", "matches"),
     [
-        ("3", 50_000, 150_000),
-        ("6", 70_000, 270_000),
-        ("24", 110_000, 510_000),
-        ("4", 70_000, 270_000),  # as the first stage that is as large
-        ("48", 110_000, 510_000),  # as the last
+        ("3", 50_000, 150_000, 3),
+        ("6", 70_000, 270_000, 4),  # 3.9, rounded up
+        ("24", 110_000, 510_000, 5),
+        ("4", 70_000, 270_000, 4),  # as the first stage that is as large
+        ("48", 110_000, 510_000, 5),  # as the last
     ],
 )
 def test_training_from_scratch_gets_the_episodes_that_epc_has_accumulated(
-    population, lineage, total
+    population, lineage, total, matches
 ):
-    def episodes(budget):
-        config = presets.make_config("food-collection", "maddpg", "paper", (population,), budget)
-        return config.episodes
+    evolving = presets.make_config("food-collection", "epc", "paper")
+    assert evolving.accumulated(population) == (lineage, total)
+    alone, control = (
+        presets.make_config("food-collection", "maddpg", "paper", (population,), budget)
+        for budget in get_args(methods.Budget)
+    )
+    assert (alone.episodes, alone.stage_matches, alone.selects) == (lineage, [1], False)
+    assert alone.accumulated(population) == (lineage, lineage)
+    assert (control.episodes, control.stage_matches, control.selects) == (lineage, [matches], True)
+    assert control.accumulated(population) == (lineage, matches * lineage)
+    assert (alone.curriculum.sets, control.curriculum.sets) == (None, 3)
 
-    assert (episodes("lineage"), episodes("total")) == (lineage, total)
+
+def test_budget_total_is_for_methods_from_scratch(error_of):
+    for method in ("epc", "vanilla-pc"):
+        shown = error_of("train", "grassland", "--method", method, "--budget", "total")
+        assert f"budget total does not go with {method}: it is for methods from" in shown
+    assert "takes lineage or total, not 'all'" in error_of("train", "grassland", "--budget", "all")
+
+
+def test_trainings_by_different_methods_have_keys_of_their_own():
+    configs = [
+        presets.make_config("food-collection", method, "smoke", ("2",), budget)
+        for method in methods.METHODS
+        for budget in get_args(methods.Budget)
+        if budget == "lineage" or not methods.find(method).grows
+    ]
+    keys = {
+        tuple(jax.random.key_data(config.curriculum.key(config.curriculum.stages[0], LEARNING)))
+        for config in configs
+    }
+    draws = {
+        config.curriculum.rng(config.curriculum.stages[0], LEARNING).integers(2**60)
+        for config in configs
+    }
+    assert len(keys) == len(draws) == len(configs) == 10
+    again = presets.make_config("food-collection", "maddpg", "best", ("2",)).curriculum
+    same = presets.make_config("food-collection", "maddpg", "paper", ("2",)).curriculum
+    assert again.key(again.stages[0], LEARNING) == same.key(same.stages[0], LEARNING)
+
+
+def test_settings_are_named_after_presets_whatever_the_method():
+    for preset in get_args(presets.Preset):
+        names = {
+            presets.name_settings(presets.make_config("grassland", method, preset))
+            for method in methods.METHODS
+        }
+        assert names == {f"preset {preset}"}
+    changed = [
+        epcx.configure("grassland", method=method, learning_rate=0.005, tau=0.02)
+        for method in ("epc", "maddpg")
+    ]
+    assert {presets.name_settings(c) for c in changed} == {"learning-rate 0.005, tau 0.02"}
+    toy = epcx.configure("food-collection", learner="tests.es_learner:EvolutionStrategies")
+    assert presets.name_settings(toy) == "default settings"
 
 
 def test_game_without_presets_of_its_own_gets_the_defaults():

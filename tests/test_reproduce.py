@@ -25,7 +25,8 @@ def create(folder, config):
 def test_plan_gives_all_methods_the_same_number_of_episodes(tmp_path):
     plan = reproduce.plan(tmp_path, "grassland", "paper")
     configs = {task.name: task.config for task in plan}
-    assert len(configs) == 2 + 3 * 4
+    assert len(configs) == 2 * 3 + 3 * 4  # three seeds, which share a run if they are from scratch
+    assert {task.trials for task in plan if not task.config.grows} == {3}
     assert configs["epc-seed0"].sets == 2
     assert configs["vanilla-pc-seed0"].sets == 1
     stages = ("3-2", "6-4", "12-8", "24-16")
@@ -37,7 +38,7 @@ def test_plan_gives_all_methods_the_same_number_of_episodes(tmp_path):
 
 def test_plan_with_other_stages_has_their_budgets(tmp_path):
     methods, stages = ("epc", "maddpg"), ("4", "8")
-    plan = reproduce.plan(tmp_path, "food-collection", "paper", methods, stages)
+    plan = reproduce.plan(tmp_path, "food-collection", "paper", methods, stages, 1)
     scratch = [task.config for task in plan[1:]]
     assert [task.name for task in plan] == ["epc-seed0", "maddpg-4-seed0", "maddpg-8-seed0"]
     assert [config.episodes for config in scratch] == [50_000, 70_000]
@@ -109,10 +110,18 @@ def test_train_all_goes_on_after_a_run_that_fails(tmp_path, monkeypatch):
 
 def test_dry_run_prints_the_plan_and_writes_nothing(capsys, tmp_path):
     out = tmp_path / "x"
-    main(["reproduce", "food-collection", "--dry-run", "--seeds", "3", "--out", str(out)])
-    shown = capsys.readouterr().out
-    assert "att-maddpg-24-seed0" in shown
-    assert "330,000" in shown  # three times 110,000 episodes
+    options = ["--dry-run", "--preset", "best", "--budget", "total", "--out", str(out)]
+    main(["reproduce", "food-collection", *options])
+    heading, _, *rows = capsys.readouterr().out.splitlines()
+    assert heading == "settings of all methods: preset best"
+    cells = {row.split()[0]: row.split()[1:] for row in rows}
+    assert cells["epc-seed2"] == ["3", "6", "12", "24", "1", "110,000", "510,000"]
+    assert cells["att-maddpg-24-seed0"] == ["24", "3", "110,000", "110,000"]  # three trainings
+    assert cells["maddpg-24-total-seed1"] == ["24", "1", "110,000", "550,000"]
+    assert any(
+        "epc trains in all its matches 3.0 at 3, 3.9 at 6, 4.3 at 12, 4.6 at 24" in row
+        for row in rows
+    )
     main(["reproduce", "food-collection", "--dry-run", "--json", "--out", str(out)])
     assert json.loads(capsys.readouterr().out)["maddpg-24-seed0"]["episodes"] == 110_000
     assert not out.exists()

@@ -258,6 +258,28 @@ def test_all_networks_train_in_particle_games(network, name):
     train_two_updates(learner)
 
 
+@pytest.mark.parametrize("clip_per", ["network", "variable"])
+def test_gradients_are_clipped_per_network_or_per_variable(clip_per):
+    """Two steps of Adam from the equations, with gradients of which one is large, one small."""
+    config = replace(SMALL, clip_per=clip_per, learning_rate=0.1)
+    optimiser = MADDPG(GAME, config).optimiser
+    steps = [{"w": np.array([3.0, 4.0]), "b": np.array([0.3])}, {"w": np.zeros(2), "b": np.ones(1)}]
+    first, second = ({k: np.zeros_like(v) for k, v in steps[0].items()} for _ in range(2))
+    state = optimiser.init(first)
+    for number, gradient in enumerate(steps, 1):
+        norms = {k: np.sqrt((v**2).sum()) for k, v in gradient.items()}
+        if clip_per == "network":
+            norms = dict.fromkeys(norms, np.sqrt(sum(norm**2 for norm in norms.values())))
+        clipped = {k: v * min(1, 0.5 / max(norms[k], 1e-9)) for k, v in gradient.items()}
+        first = {k: 0.9 * first[k] + 0.1 * v for k, v in clipped.items()}
+        second = {k: 0.999 * second[k] + 0.001 * v**2 for k, v in clipped.items()}
+        updates, state = optimiser.update(jax.tree.map(jnp.asarray, gradient), state)
+        for k in gradient:
+            mean, square = first[k] / (1 - 0.9**number), second[k] / (1 - 0.999**number)
+            expected = -0.1 * mean / (np.sqrt(square) + 1e-8)
+            np.testing.assert_allclose(updates[k], expected, rtol=1e-4)
+
+
 def train_two_updates(learner):
     """State and metrics of fresh agents after two updates, which change all policies."""
     agents = jax.jit(learner.init)(jax.random.key(0))

@@ -66,13 +66,14 @@ def value(critic, game, view, actions, alive, agent):
 
     role = np.repeat(np.arange(len(game.roles)), game.population.counts)
     embedded = [f(j) for j in range(game.num_agents)]
-    query = dense(critic.query, embedded[agent])
     parts = [relu(dense(critic.own, embedded[agent]))]
     groups = [lambda j: role[j] == role[agent] and j != agent]
     if len(game.roles) > 1:
         groups.append(lambda j: role[j] != role[agent])
-    for belongs in groups:
+    for number, belongs in enumerate(groups):
+        module = number if len(critic.queries) > 1 else 0
+        query = dense(critic.queries[module], embedded[agent])
         members = [embedded[j] for j in range(game.num_agents) if alive[j] and belongs(j)]
-        mixed = attention(query, [dense(critic.key, x) for x in members], members)
+        mixed = attention(query, [dense(critic.keys[module], x) for x in members], members)
         parts.append(layer_norm(mixed))
     return mlp(critic.value, np.concatenate(parts), leaky_relu)[0]

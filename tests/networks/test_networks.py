@@ -80,16 +80,21 @@ def to_jax(tree):
     return jax.tree.map(jnp.asarray, tree)
 
 
-@pytest.mark.parametrize("copies", [1, 9])  # few rows are plain JAX, and many are C++
-@pytest.mark.parametrize(("name", "population"), CASES)
-def test_attention_networks_equal_the_equations(name, population, copies):
+@pytest.mark.parametrize(
+    ("network", "name", "population", "copies"),  # few rows are plain JAX, and many are C++
+    [
+        *(("attention", *case, copies) for case in CASES for copies in (1, 9)),
+        ("attention-separate", "grassland", "3-2", 9),
+    ],
+)
+def test_attention_networks_equal_the_equations(network, name, population, copies):
     game = games.make(name, population)
-    agents = new_agents("attention", game, 0)
+    agents = new_agents(network, game, 0)
     agents = jax.tree.map(lambda x: x + 0.1, agents)  # biases, too, should matter
     world, actions = random_world(game, seed=4)
     view = observe(game, world)
-    logits = all_logits(game, "attention", agents, world, copies)
-    values = all_q_values(game, "attention", agents, world, actions, copies)
+    logits = all_logits(game, network, agents, world, copies)
+    values = all_q_values(game, network, agents, world, actions, copies)
     for i in range(game.num_agents):
         agent = one(agents, i)
         np.testing.assert_allclose(
@@ -105,7 +110,7 @@ def test_flat_networks_equal_a_loop():
     view = np.asarray(game.observe_flat(world), float)
     alive = np.asarray(world.alive)
     assert not alive.all()
-    for name in ("mlp", "mean-field"):
+    for name in ("mlp", "mean-field", "mean-field-local"):
         agents = new_agents(name, game, 0)
         logits = all_logits(game, name, agents, world)
         values = all_q_values(game, name, agents, world, actions)
@@ -115,14 +120,24 @@ def test_flat_networks_equal_a_loop():
                 logits[i], reference.mlp(agent.policy.mlp, view[i]), rtol=1e-4, atol=1e-5
             )
             others = [np.asarray(actions[j], float) for j in range(4) if j != i and alive[j]]
+            acted = [actions[i], np.mean(others, 0) if others else np.zeros(5)]
             inputs = {
                 "mlp": np.concatenate([view.ravel(), np.asarray(actions, float).ravel()]),
-                "mean-field": np.concatenate(
-                    [view[i], actions[i], np.mean(others, 0) if others else np.zeros(5)]
-                ),
+                "mean-field": np.concatenate([view.ravel(), *acted]),
+                "mean-field-local": np.concatenate([view[i], *acted]),
             }[name]
             expected = reference.mlp(agent.critic.mlp, inputs)[0]
             np.testing.assert_allclose(values[i], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_separate_attention_has_weights_for_each_group():
+    shared = new_agents("attention", games.make("grassland", "1-1"), 0).critic
+    separate = new_agents("attention-separate", games.make("grassland", "1-1"), 0).critic
+    alone = new_agents("attention-separate", games.make("food-collection", "2"), 0).critic
+    counts = [(len(critic.queries), len(critic.keys)) for critic in (shared, separate, alone)]
+    assert counts == [(1, 1), (2, 2), (1, 1)]
+    first, second = (np.asarray(query.weight) for query in separate.queries)
+    assert (first != second).all()
 
 
 def permuted(world, order):

@@ -139,7 +139,7 @@ def test_attention_networks_take_any_numbers_of_features_and_actions(own, featur
         np.testing.assert_allclose(q[i, 4], expected, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["mlp", "mean-field"])
+@pytest.mark.parametrize("name", ["mlp", "mean-field", "mean-field-local"])
 def test_flat_networks_take_any_numbers_of_features_and_actions(name):
     game = SizedGame("2-1", 2, (20, 3), 30)
     networks = ARCHITECTURES[name]

@@ -353,10 +353,10 @@ class MADDPG(Learner):
 
     @property
     def optimiser(self) -> optax.GradientTransformation:
-        return optax.chain(
-            optax.clip_by_global_norm(self.config.max_grad_norm),
-            optax.adam(self.config.learning_rate),
-        )
+        clip = optax.clip_by_global_norm(self.config.max_grad_norm)
+        if self.config.clip_per == "variable":
+            clip = clip_by_norm_per_variable(self.config.max_grad_norm)
+        return optax.chain(clip, optax.adam(self.config.learning_rate))
 
     def optimisers(self, agents: Agent) -> PyTree:
         """Fresh ones, of the policies and of the critics."""
@@ -375,6 +375,15 @@ class MADDPG(Learner):
     def descend(self, network: PyTree, gradient: PyTree, state: PyTree) -> tuple[PyTree, PyTree]:
         updates, state = self.optimiser.update(gradient, state)
         return optax.apply_updates(network, updates), state
+
+
+def clip_by_norm_per_variable(max_norm: float) -> optax.GradientTransformation:
+    """The gradient of every weight and every bias is clipped by its own norm."""
+
+    def clip(gradient: Array) -> Array:
+        return gradient * jnp.minimum(1.0, max_norm / jnp.maximum(jnp.linalg.norm(gradient), 1e-12))
+
+    return optax.stateless(lambda gradients, _: jax.tree.map(clip, gradients))
 
 
 def split_batch(tree: PyTree, slices: int) -> PyTree:

@@ -6,7 +6,8 @@ from typing import Literal, get_args
 
 from epcx.errors import InputError, whole_number
 
-Network = Literal["attention", "mlp", "mean-field"]
+Network = Literal["attention", "attention-separate", "mlp", "mean-field", "mean-field-local"]
+Clipping = Literal["network", "variable"]
 Precision = Literal["float32", "tf32", "bf16"]
 
 
@@ -15,8 +16,10 @@ class MADDPGConfig:
     """Options of MADDPG; the defaults are the paper's (appendix B) and the MADDPG paper's."""
 
     network: Network = "attention"
-    """attention (population-invariant, figure 1 of the paper), mlp (MADDPG's own) or mean-field
-    (an MLP critic that sees the mean action of the others)."""
+    """attention (population-invariant, figure 1 of the paper), attention-separate (the critic
+    attends to teammates and to opponents with weights of their own), mlp (MADDPG's own), mean-field
+    (an MLP critic of all observations and the mean action of the others, as in the authors' code)
+    or mean-field-local (of the own observation instead, as in Yang et al. 2018)."""
 
     learning_rate: float = 0.01
     """Of Adam, for policies and critics."""
@@ -28,7 +31,11 @@ class MADDPGConfig:
     """Rate at which the target networks follow (Polyak averaging)."""
 
     max_grad_norm: float = 0.5
-    """Gradients are clipped to this global norm, per network."""
+    """Gradients are clipped to this norm."""
+
+    clip_per: Clipping = "network"
+    """What the norm is of: all gradients of a network, or each variable's, as in the authors'
+    code."""
 
     logit_penalty: float = 0.001
     """Weight of the mean squared logit in the policy loss."""
@@ -71,10 +78,12 @@ class MADDPGConfig:
             raise InputError(
                 f"{option('logit_penalty')} {self.logit_penalty} is negative or no number"
             )
-        for name, kind in (("network", Network), ("precision", Precision)):
+        kinds = {"network": Network, "clip_per": Clipping, "precision": Precision}
+        for name, kind in kinds.items():
             if getattr(self, name) not in get_args(kind):
                 raise InputError(
-                    f"unknown {name} {getattr(self, name)!r}: there are {', '.join(get_args(kind))}"
+                    f"unknown {option(name)} {getattr(self, name)!r}: there are "
+                    f"{', '.join(get_args(kind))}"
                 )
 
     @property

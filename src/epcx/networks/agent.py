@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -72,5 +73,17 @@ MLP = Architecture(
     mlp.input_bytes,
     any_population=False,
 )
-MEAN_FIELD = replace(MLP, name="mean-field", critic=mlp.MeanFieldCritic)
-ARCHITECTURES = {networks.name: networks for networks in (ATTENTION, MLP, MEAN_FIELD)}
+ARCHITECTURES = {
+    networks.name: networks
+    for networks in (
+        ATTENTION,
+        replace(
+            ATTENTION,
+            name="attention-separate",
+            critic=partial(attention.AttentionCritic, separate=True),
+        ),
+        MLP,
+        replace(MLP, name="mean-field", critic=mlp.MeanFieldCritic),
+        replace(MLP, name="mean-field-local", critic=partial(mlp.MeanFieldCritic, local=True)),
+    )
+}

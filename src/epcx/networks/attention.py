@@ -128,31 +128,38 @@ class Context(NamedTuple):
     own: Float[Array, "width batch"]  # the encoded o_i, a constant
     mine: Float[Array, "size batch"]  # f(o_i, a_i)
     embedded: Float[Array, "size agents batch"]  # f(o_j, a_j)
-    keys: Float[Array, "size agents batch"]  # W_phi f(o_j, a_j)
+    keys: list[Float[Array, "size agents batch"]]  # W_phi f(o_j, a_j), for each module
     groups: list[Bool[Array, "agents batch"]]  # living teammates, living opponents
 
 
 class AttentionCritic(eqx.Module):
-    """Q_i = h([g(f(o_i, a_i)), v_i]), equation 3, with v_i over teammates and over opponents."""
+    """Q_i = h([g(f(o_i, a_i)), v_i]), equation 3, with v_i over teammates and over opponents.
+
+    Both attend with the same W_psi and W_phi, or, if `separate`, with a module each, as the paper's
+    appendix has it.
+    """
 
     encoder: ObservationEncoder
     action: Linear
     combine: Linear  # with the two above: f
     own: Linear  # g
-    query: Linear  # W_psi
-    key: Linear  # W_phi
+    queries: list[Linear]  # W_psi of each module
+    keys: list[Linear]  # W_phi of each module
     value: MLP  # h
     groups: int = eqx.field(static=True)  # 1 without opponents
 
-    def __init__(self, key: Key[Array, ""], game: Game):
+    def __init__(self, key: Key[Array, ""], game: Game, separate: bool = False):
         keys = jax.random.split(key, 7)
         self.groups = 1 if len(game.roles) == 1 else 2
         self.encoder = ObservationEncoder(keys[0], game)
         self.action = Linear(keys[1], game.num_actions, EMBEDDING)
         self.combine = Linear(keys[2], self.encoder.width + EMBEDDING, EMBEDDING)
         self.own = Linear(keys[3], EMBEDDING, EMBEDDING)
-        self.query = Linear(keys[4], EMBEDDING, EMBEDDING, bias=False)
-        self.key = Linear(keys[5], EMBEDDING, EMBEDDING, bias=False)
+        modules = self.groups if separate else 1
+        self.queries, self.keys = (
+            [Linear(k, EMBEDDING, EMBEDDING, bias=False) for k in jax.random.split(two, modules)]
+            for two in keys[4:6]
+        )
         self.value = MLP(keys[6], (1 + self.groups) * EMBEDDING, HIDDEN, 1, leaky=True)
 
     def encode(
@@ -168,7 +175,8 @@ class AttentionCritic(eqx.Module):
         kernel = self._select(encoded).embed
         embedded = kernel(self.action, self.combine, encoded, actions)
         own = jax.lax.stop_gradient(seat.mine(encoded))
-        return Context(own, seat.mine(embedded), embedded, self.key(embedded), groups)
+        keys = [key(embedded) for key in self.keys]
+        return Context(own, seat.mine(embedded), embedded, keys, groups)
 
     def q_value(self, context: Context) -> Float[Array, "batch"]:
         """Q of the actions that were taken."""
@@ -187,16 +195,34 @@ class AttentionCritic(eqx.Module):
         That is equations 4 and 5, for each group of agents: v_i = sum_j alpha_ij f_j, and alpha_ij
         is the softmax over j of (W_psi f_i) . (W_phi f_j).
         """
-        query = self.query(mine)
         attend = self._select(context.embedded).attend
-        mixed = attend(query, self.key, context.keys, context.embedded, context.groups)
+        mixed = [
+            attended
+            for module, groups in self._modules(context)
+            for attended in attend(
+                self.queries[module](mine),
+                self.keys[module],
+                context.keys[module],
+                context.embedded,
+                groups,
+            )
+        ]
         parts = [jax.nn.relu(self.own(mine)), *map(normalise, mixed)]
         return self.value(jnp.concatenate(parts))[0]
 
     def attention(self, context: Context) -> list[Float[Array, "agents batch"]]:
         """The weights alpha_ij among teammates and among opponents."""
-        query = self.query(context.mine)
-        return [attention_weights(query, context.keys, group) for group in context.groups]
+        return [
+            attention_weights(self.queries[module](context.mine), context.keys[module], group)
+            for module, groups in self._modules(context)
+            for group in groups
+        ]
+
+    def _modules(self, context: Context) -> list[tuple[int, list[Bool[Array, "agents batch"]]]]:
+        """The modules by number, and the groups of agents that each attends to."""
+        if len(self.queries) == 1:
+            return [(0, context.groups)]
+        return [(module, [group]) for module, group in enumerate(context.groups)]
 
     def _select(self, encoded: Float[Array, "_ agents batch"]) -> kernels.Kernels:
         rows, actions = math.prod(encoded.shape[1:]), self.action.weight.shape[-1]

@@ -1,4 +1,4 @@
-"""The baselines' networks: MADDPG's MLPs, and the mean-field critic.
+"""The baselines' networks: MADDPG's MLPs, and mean-field critics.
 
 They see flat observations [width, N, batch], whose width fixes the population. As all critics,
 they `encode` a situation, and give the `q_value` of the actions that were taken in it, or the
@@ -64,8 +64,7 @@ class ConcatenationCritic(eqx.Module):
 
     def q_value(self, context: Context) -> Float[Array, "batch"]:
         views, actions, _ = context
-        joined = [x.swapaxes(0, 1).reshape(-1, x.shape[-1]) for x in (views, actions)]
-        return self.mlp(jnp.concatenate(joined))[0]
+        return self.mlp(jnp.concatenate([concatenated(views), concatenated(actions)]))[0]
 
     def q_value_of(
         self, context: Context, action: Float[Array, "actions batch"]
@@ -74,13 +73,25 @@ class ConcatenationCritic(eqx.Module):
         return self.q_value((views, jnp.where(me, action[:, None], actions), me))
 
 
+def concatenated(values: Float[Array, "size agents batch"]) -> Float[Array, "sizes batch"]:
+    """Those of one agent after the other."""
+    return values.swapaxes(0, 1).reshape(-1, values.shape[-1])
+
+
 class MeanFieldCritic(eqx.Module):
-    """Q of the own observation, the own action and the mean action of the living others."""
+    """Q of observations, the own action and the mean action of the living others.
+
+    Observations are those of all agents, as in the code of EPC's authors, or the own one only, as
+    in Yang et al. (2018).
+    """
 
     mlp: MLP
+    local: bool = eqx.field(static=True)
 
-    def __init__(self, key: Key[Array, ""], game: Game):
-        self.mlp = MLP(key, game.flat_width + 2 * game.num_actions, UNITS, UNITS, 1)
+    def __init__(self, key: Key[Array, ""], game: Game, local: bool = False):
+        seen = game.flat_width if local else game.num_agents * game.flat_width
+        self.mlp = MLP(key, seen + 2 * game.num_actions, UNITS, UNITS, 1)
+        self.local = local
 
     def encode(
         self,
@@ -91,7 +102,8 @@ class MeanFieldCritic(eqx.Module):
     ) -> Context:
         others = (seat.teammates | seat.opponents)[:, None] & alive
         mean = (actions * others).sum(1) / jnp.maximum(others.sum(0), 1)
-        return seat.mine(views), seat.mine(actions), mean
+        seen = seat.mine(views) if self.local else concatenated(views)
+        return seen, seat.mine(actions), mean
 
     def q_value(self, context: Context) -> Float[Array, "batch"]:
         return self.mlp(jnp.concatenate(context))[0]
@@ -99,5 +111,5 @@ class MeanFieldCritic(eqx.Module):
     def q_value_of(
         self, context: Context, action: Float[Array, "actions batch"]
     ) -> Float[Array, "batch"]:
-        view, _, mean = context
-        return self.q_value((view, action, mean))
+        seen, _, mean = context
+        return self.q_value((seen, action, mean))

@@ -1,6 +1,7 @@
 """Output of commands: plans, results and comparisons, for a terminal or as JSON."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
@@ -11,6 +12,7 @@ from epcx.config import PlannedStage, TrainConfig, plan_json
 from epcx.evaluation.tournament import CrossPlay
 from epcx.execution.devices import format_bytes
 from epcx.games import Game
+from epcx.presets import name_settings
 from epcx.reproduce import Task
 from epcx.runs.run import RunFolder
 
@@ -109,22 +111,50 @@ def print_crossplay(game: Game, played: CrossPlay, per_agent: bool) -> None:
 
 
 def print_tasks(tasks: list[Task], as_json: bool) -> None:
-    """The runs of an experiment, and their lengths."""
+    """The runs of an experiment: settings, trainings, and their episodes along a lineage and in
+    total; then what EPC has in total, as a multiple of what other methods have."""
     if as_json:
-        print(json.dumps({task.name: task.config.to_json() for task in tasks}, indent=2))
+        shown = {
+            task.name: {**task.config.to_json(), "plan": plan_json(task.config.plan)}
+            for task in tasks
+        }
+        print(json.dumps(shown, indent=2))
         return
-    table = Table(box=None, padding=(0, 2), header_style="")
-    for heading in ("run", "agents"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("trials", "episodes each", "in total"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for task in tasks:
-        totals = plan_json(task.config.plan)
+    console = Console(highlight=False)
+    settings = [name_settings(task.config) for task in tasks]
+    same = len(set(settings)) == 1
+    if same:
+        console.print(f"settings of all methods: {settings[0]}", style="bold")
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="")
+    table.add_column("run", no_wrap=True, min_width=max(len(task.name) for task in tasks))
+    for heading in ("agents", *["settings"] * (not same)):
+        table.add_column(heading)
+    for heading in ("trainings", "episodes each", "in all matches"):
+        table.add_column(heading, justify="right")
+    for task, setting in zip(tasks, settings, strict=True):
+        populations = task.config.populations
         table.add_row(
             task.name,
-            " ".join(row["population"] for row in totals["stages"]),
+            " ".join(populations),
+            *[setting] * (not same),
             f"{task.trials}",
-            f"{totals['episodes_along_a_lineage']:,}",
-            f"{totals['episodes_in_total']:,}",
+            *(f"{episodes:,}" for episodes in task.config.accumulated(populations[-1])),
         )
-    Console(highlight=False).print(table)
+    console.print(table)
+    for line in episode_ratios([task.config for task in tasks]):
+        console.print(line)
+
+
+def episode_ratios(configs: Sequence[TrainConfig]) -> list[str]:
+    """For each method that selects among matches: its total episodes, in multiples of a lineage."""
+    shown: dict[str, list[str]] = {}
+    for config in configs:
+        if config.selects and config.seed == 0 and max(config.stage_matches) > 1:
+            name = config.method if config.grows else f"{config.method} with budget total"
+            for population in config.populations:
+                lineage, total = config.accumulated(population)
+                shown.setdefault(name, []).append(f"{total / lineage:.1f} at {population}")
+    return [
+        f"{name} trains in all its matches {', '.join(ratios)} times the episodes of a lineage"
+        for name, ratios in shown.items()
+    ]
