@@ -10,8 +10,8 @@ SOURCES := src tests benchmarks examples
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-demo: .venv/demo  ## grow a team of collectors on the CPU (5 minutes) and write demo/report/index.html
-	@JAX_PLATFORMS=cpu $(BIN)/epcx reproduce food-collection --preset quick --methods epc att-maddpg --out demo
+demo: .venv/demo  ## grow two teams of collectors on the CPU (5 minutes) and write demo/report/index.html
+	@JAX_PLATFORMS=cpu $(BIN)/epcx reproduce food-collection --preset quick --methods epc att-maddpg --seeds 2 --out demo
 
 test: .venv/dev .venv/browser  ## run the tests
 	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder --durations 12

@@ -1,5 +1,7 @@
 """Runs with random agents and made-up curves in place of a training, and a recording callback."""
 
+from dataclasses import replace
+
 import jax
 import numpy as np
 
@@ -29,8 +31,23 @@ class RecordingCallback:
         self.messages.append(text)
 
 
-def make_run(path, game, method, population, seed=0, matches=None, snapshots=0, episodes=50):
-    """A finished run; in every later stage of a curriculum the best set is that of match 1."""
+def make_run(
+    path,
+    game,
+    method,
+    population,
+    seed=0,
+    matches=None,
+    snapshots=0,
+    episodes=50,
+    budget="lineage",
+    **settings,
+):
+    """A finished run; in every later stage of a curriculum the best set is that of match 1.
+
+    `settings` are of the learner's config.
+    """
+    learner_config = TrainConfig(game, method).learner_config
     config = TrainConfig(
         game,
         method,
@@ -40,6 +57,8 @@ def make_run(path, game, method, population, seed=0, matches=None, snapshots=0, 
         matches=matches,
         seed=seed,
         snapshots=snapshots,
+        budget=budget,
+        learner_config=replace(learner_config, **settings),
     )
     run = RunFolder.create(path, config.to_json(), provenance.describe())
     records, rows, before = [], [], 0
@@ -71,7 +90,7 @@ def make_run(path, game, method, population, seed=0, matches=None, snapshots=0, 
                         name,
                         match,
                         parents=parents if stage else (),
-                        fitness=10.0 - rank if config.grows else None,
+                        fitness=10.0 - rank if config.selects else None,
                         rank=rank,
                     )
                 )

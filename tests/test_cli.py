@@ -144,10 +144,10 @@ def test_train_help_shows_the_defaults_of_the_preset(capsys):
 
     quick = help_text("--preset", "quick")
     assert "one for each stage of a curriculum. (default: 2-1 4-2 8-4)" in quick
-    assert "or of all. (default: 3600)" in quick
+    assert "or of all. (default: 5000)" in quick
     assert "Transitions per update. (default: 128)" in quick
     scratch = help_text("--preset", "quick", "--method", "maddpg")
-    assert "or of all. (default: 3600)" in scratch
+    assert "or of all. (default: 5000)" in scratch
     assert "the mean action of the others). (default: mlp)" in scratch
     assert "Transitions per update. (default: 1024)" in help_text()
 

@@ -146,7 +146,7 @@ def test_trainings_by_different_methods_have_keys_of_their_own():
         config.curriculum.rng(config.curriculum.stages[0], LEARNING).integers(2**60)
         for config in configs
     }
-    assert len(keys) == len(draws) == len(configs) == 10
+    assert len(keys) == len(draws) == len(configs) == 12
     again = presets.make_config("food-collection", "maddpg", "best", ("2",)).curriculum
     same = presets.make_config("food-collection", "maddpg", "paper", ("2",)).curriculum
     assert again.key(again.stages[0], LEARNING) == same.key(same.stages[0], LEARNING)

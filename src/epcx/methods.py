@@ -32,6 +32,8 @@ METHODS = {
     "att-maddpg": Method(learner="maddpg", options={"network": "attention"}),
     "maddpg": Method(learner="maddpg", options={"network": "mlp"}),
     "mean-field": Method(learner="maddpg", options={"network": "mean-field"}),
+    # The mean-field baseline of Yang et al. (2018):
+    "mean-field-local": Method(learner="maddpg", options={"network": "mean-field-local"}),
 }
 PAPER = ("epc", "vanilla-pc", "att-maddpg", "mean-field", "maddpg")  # those that it compares
 

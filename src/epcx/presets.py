@@ -38,8 +38,8 @@ def schedule(game: type[Game], preset: Preset) -> dict[str, Any]:
     if preset == "quick":
         return {
             "population": QUICK_POPULATIONS.get(game.name, game.stages),
-            "episodes": 3_600,
-            "stage_episodes": 500,
+            "episodes": 5_000,
+            "stage_episodes": 1_000,
             "matches": 3,
             "initial_matches": 8,
         }

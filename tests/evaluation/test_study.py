@@ -8,8 +8,9 @@ import pytest
 from epcx import presets
 from epcx.errors import InputError
 from epcx.evaluation.results import CROSSPLAY, CURVE, GENERALISATION, REFERENCE, SCORE
-from epcx.evaluation.study import Study, variant
+from epcx.evaluation.study import Study
 from epcx.evaluation.tournament import Tournament
+from epcx.evaluation.variants import summarise_trainings, variant
 from epcx.runs.run import RunFolder
 from tests.factories import make_run
 
@@ -73,6 +74,19 @@ def test_crossplay_and_generalisation_are_at_the_largest_population(runs):
     doubled = entries_of(study, GENERALISATION)
     assert {entry.population for entry in doubled} == {"4-4"}
     assert {entry.method for entry in doubled} == {"epc", "scripted", "random"}  # no MLP
+    assert {entry.against for entry in doubled} == {"epc"}
+
+
+def test_generalisation_is_against_all_methods_that_can_play(runs, tmp_path):
+    vanilla = make_run(tmp_path / "vanilla", "grassland", "vanilla-pc", POPULATIONS)
+    doubled = entries_of(Study([*runs, vanilla]), GENERALISATION)
+    for method, trials in (("epc", {0, 1}), ("vanilla-pc", {0}), ("random", {0, 1})):
+        for role in ("sheep", "wolf"):
+            games = [e for e in doubled if (e.method, e.role) == (method, role)]
+            assert {e.trial for e in games} == trials
+            for trial in trials:
+                met = [opponent_of(e).name for e in games if e.trial == trial]
+                assert sorted(met) == [f"epc {trial}", "vanilla-pc 0"]
 
 
 def test_curves_follow_the_match_that_was_promoted(runs):
@@ -88,6 +102,7 @@ def test_variants_of_a_method_are_methods_of_their_own(runs, tmp_path):
     longer = make_run(tmp_path / "longer", "grassland", "epc", POPULATIONS, episodes=70)
     study = Study([*runs, longer])
     assert study.methods == ["maddpg", "epc (episodes 50)", "epc (episodes 70)"]
+    assert list(study.groups.values()) == [study.methods]
     assert [len(trials) for trials in study.trials["2-2"].values()] == [2, 2, 1]
     scores = entries_of(study, SCORE)
     assert {entry.against for entry in scores} == {"epc (episodes 50)"}
@@ -102,8 +117,60 @@ def test_variants_are_named_after_presets():
     other = replace(paper, learner_config=replace(paper.learner_config, learning_rate=0.1))
     everybody = [paper, best, other]
     names = [variant(config, everybody) for config in everybody]
-    assert names == ["epc", "epc (best)", "epc (learning_rate 0.1)"]
+    assert names == ["epc", "epc (best)", "epc (learning-rate 0.1)"]
     assert variant(best, [best]) == "epc"  # nothing to tell it from
+    alone = presets.make_config("grassland", "maddpg", "best")
+    assert variant(alone, [paper, alone]) == "maddpg (best)"  # though no other is of MADDPG
+    assert variant(alone, [paper, alone], with_settings=False) == "maddpg"
+
+
+def test_variants_of_the_total_budget_have_one_name_at_all_populations():
+    populations = presets.make_config("food-collection").populations
+    control = [
+        presets.make_config("food-collection", "att-maddpg", "paper", (population,), "total")
+        for population in populations
+    ]
+    assert len({config.matches for config in control}) > 1
+    usual = presets.make_config("food-collection", "att-maddpg", "paper", populations[:1])
+    everybody = [*control, usual, presets.make_config("food-collection")]
+    assert {variant(config, everybody) for config in control} == {"att-maddpg (total budget)"}
+    assert variant(usual, everybody) == "att-maddpg"
+    best = presets.make_config("food-collection", "att-maddpg", "best", ("3",), "total")
+    assert variant(best, [*everybody, best]) == "att-maddpg (total budget, best)"
+
+
+def test_methods_are_grouped_by_their_settings(runs, tmp_path):
+    best = presets.make_config("grassland", preset="best").learner_config.learning_rate
+    epc, flat = (
+        make_run(tmp_path / method, "grassland", method, POPULATIONS[-n:], learning_rate=best)
+        for method, n in (("epc", 2), ("maddpg", 1))
+    )
+    study = Study([*runs, epc, flat])
+    assert study.groups == {
+        "preset paper": ["maddpg", "epc"],
+        "preset best": ["maddpg (best)", "epc (best)"],
+    }
+    assert study.short_names["epc (best)"] == "epc"
+    assert study.reference("2-2") == "epc"
+
+
+def test_matches_that_compete_are_one_training(tmp_path):
+    run = make_run(tmp_path / "run", "grassland", "maddpg", ("1-1",), matches=3, budget="total")
+    study = Study([run])
+    assert study.methods == ["maddpg (total budget)"]
+    (trial,) = study.trials["1-1"]["maddpg (total budget)"]
+    assert trial.match == 0  # the fittest
+    assert study.episodes("maddpg (total budget)", "1-1") == (50, 150)
+
+
+def test_episodes_are_those_up_to_a_population(runs):
+    study = Study(runs)
+    assert study.episodes("epc", "1-1") == (50, 100)
+    lineage, total = study.episodes("epc", "2-2")
+    assert (lineage, total) == (70, 100 + 20 * study.configs[-1].stage_matches[1])
+    assert study.episodes("epc", "4-4") == (lineage, total)  # cloned
+    assert study.episodes("maddpg", "2-2") == (50, 50)
+    assert study.episodes("scripted", "2-2") is None
 
 
 def test_roles_are_merged_if_they_are_symmetric(tmp_path):
@@ -113,9 +180,28 @@ def test_roles_are_merged_if_they_are_symmetric(tmp_path):
     assert Study([uneven]).merged is None
 
 
-def test_signature_has_the_seeds_of_all_trials(runs, tmp_path):
+def test_trainings_are_named_by_seed_and_match(runs, tmp_path):
     seventh = make_run(tmp_path / "seventh", "grassland", "maddpg", ("1-1",), seed=7, matches=2)
-    assert Study([*runs, seventh]).signature()["seeds"] == "0, 1, 7, 8"
+    study = Study([*runs, seventh])
+    assert study.signature()["trainings"] == "seeds 0-1; seed 0 matches 0-1; seed 7 matches 0-1"
+    scores = [e for e in entries_of(study, SCORE) if (e.population, e.role) == ("1-1", "sheep")]
+    assert {(e.method, e.trial): e.training for e in scores if e.method != "random"} == {
+        ("maddpg", 0): "seed 0 match 0",
+        ("maddpg", 1): "seed 0 match 1",
+        ("maddpg", 2): "seed 7 match 0",
+        ("maddpg", 3): "seed 7 match 1",
+        ("epc", 0): "seed 0",
+        ("epc", 1): "seed 1",
+        ("scripted", 0): None,
+        ("scripted", 1): None,
+    }
+    assert {e.training for e in entries_of(study, CURVE)} == {"seed 0", "seed 1"}
+
+
+def test_trainings_are_summarised_in_short():
+    names = ["seed 0", "seed 2", "seed 1", "seed 5", "seed 3 match 1", "seed 3 match 0"]
+    assert summarise_trainings(names) == "seeds 0-2, 5; seed 3 matches 0-1"
+    assert summarise_trainings(["seed 4", "seed 4"]) == "seed 4"
 
 
 def test_without_epc_scores_are_against_scripted_players(runs):

@@ -1,6 +1,6 @@
 """Results of the games of a comparison, tabulated and normalised."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from epcx.evaluation import statistics
+from epcx.evaluation.statistics import MIN_TRAININGS, Interval
 
 SCORE = "score"  # against the reference
 REFERENCE = "reference"  # against scripted players
@@ -26,6 +27,7 @@ class Label:
     role: str
     method: str
     trial: int
+    training: str | None  # such as "seed 0 match 1"; none of fixed players
     against: str | None  # none: there are no opponents
     trained: int | None  # episodes along the lineage, on a curve
 
@@ -57,18 +59,28 @@ class Cell:
         return float(np.sqrt((self.errors**2).sum()) / len(self.errors))
 
     @cached_property
-    def interval(self) -> tuple[float, float] | None:
-        """Over trials; none if there is only one."""
+    def student_interval(self) -> Interval | None:
+        """Of the mean over trainings; none if there is only one."""
         if len(self.values) < 2:
             return None
-        return statistics.interval(statistics.mean, self.values[:, None])
+        low, high = statistics.mean_interval(self.values)
+        return float(low), float(high)
 
-    def scaled(self, low: float, high: float) -> "Cell":
-        """With `low` at 0 and `high` at 1; all 0 if they are the same."""
-        span = high - low
-        if not span:
-            return Cell(0 * self.values, 0 * self.errors)
-        return Cell((self.values - low) / span, self.errors / span)
+    @property
+    def interval(self) -> Interval | None:
+        """Over trainings; none if they are too few, and are shown themselves."""
+        return self.student_interval if len(self.values) >= MIN_TRAININGS else None
+
+
+@dataclass(frozen=True)
+class NormalisedCell(Cell):
+    """Normalised scores, whose interval allows for the uncertainty of where 0 and 1 are."""
+
+    bootstrap_interval: Interval | None
+
+    @property
+    def interval(self) -> Interval | None:
+        return self.bootstrap_interval
 
 
 Place = tuple[str, str]  # population and role: a task
@@ -80,7 +92,8 @@ def tabulate(
 ) -> Table:
     """The results of one purpose, with all roles averaged to `merged`, if they are the same.
 
-    In cross-play and curves several results share a place: take those of one opponent or moment.
+    Games of one training against several opponents are averaged. In cross-play and curves take
+    those of one opponent or moment.
     """
     found: dict[Place, dict[str, dict[int, list[dict[str, float]]]]] = {}
     for result in results:
@@ -102,28 +115,39 @@ def tabulate(
 
 
 def normalise(table: Table, methods: Iterable[str]) -> Table:
-    """Scores from 0 to 1 in every task: the worst and the best mean of these methods."""
+    """Scores from 0 to 1 in every task: the lowest and the highest mean of these methods."""
     chosen = set(methods)
     normalised: Table = {}
     for task, cells in table.items():
-        means = [cell.mean for method, cell in cells.items() if method in chosen]
-        if means:
-            normalised[task] = {
-                method: cell.scaled(min(means), max(means))
-                for method, cell in cells.items()
-                if method in chosen
-            }
+        compared = {method: cell for method, cell in cells.items() if method in chosen}
+        if compared:
+            normalised[task] = normalise_cells(compared)
     return normalised
 
 
-def scores_of(table: Table) -> dict[str, statistics.Scores]:
-    """For each method [trials, tasks], in the tasks that all have, as many trials as all have."""
-    methods = list(dict.fromkeys(method for cells in table.values() for method in cells))
-    shared = [cells for cells in table.values() if all(method in cells for method in methods)]
+def normalise_cells(cells: Mapping[str, Cell]) -> dict[str, Cell]:
+    """Intervals need enough trainings of all methods, since 0 and 1 depend on all."""
+    means = [cell.mean for cell in cells.values()]
+    low, span = min(means), max(means) - min(means)
+    span = span or np.inf  # all are 0 if there is no difference
+    intervals: list[Interval | None] = [None] * len(cells)
+    if min(len(cell.values) for cell in cells.values()) >= MIN_TRAININGS:
+        raw = [cell.values[:, None] for cell in cells.values()]
+        intervals = list(statistics.aggregate_intervals(statistics.mean, raw, bounds=(0.0, 1.0)))
+    return {
+        method: NormalisedCell((cell.values - low) / span, cell.errors / span, interval)
+        for (method, cell), interval in zip(cells.items(), intervals, strict=True)
+    }
+
+
+def scores_of(table: Table, methods: Iterable[str]) -> dict[str, statistics.Scores]:
+    """For each method [trials, tasks], in the tasks that all have; the trials that are in all."""
+    wanted = list(methods)
+    shared = [cells for cells in table.values() if all(method in cells for method in wanted)]
     if not shared:
         return {}
-    trials = min(len(cell.values) for cells in shared for cell in cells.values())
-    return {
-        method: np.stack([cells[method].values[:trials] for cells in shared], 1)
-        for method in methods
-    }
+    found = {}
+    for method in wanted:
+        trials = min(len(cells[method].values) for cells in shared)
+        found[method] = np.stack([cells[method].values[:trials] for cells in shared], 1)
+    return found

@@ -23,8 +23,8 @@ from epcx.evaluation.results import (
     Result,
 )
 from epcx.evaluation.tournament import Tournament
+from epcx.evaluation.variants import base, in_order, summarise_trainings, training_name, variant
 from epcx.games import Game, Population
-from epcx.methods import PAPER
 from epcx.runs.files import json_digest
 from epcx.runs.run import RunFolder
 from epcx.teams import RunPlayers, SnapshotPlayers
@@ -47,9 +47,10 @@ class Entry(Label):
 class Study:
     """Runs of one game, sorted by population and method.
 
-    Every training from scratch is a trial of its own, also those that share a run; of a curriculum
-    the best sets are. Trial i of a method plays against trial i of the others, so that trials are
-    independent repetitions of the experiment; where others have fewer, theirs are used again.
+    Every training from scratch is a trial of its own, also those that share a run; where matches
+    compete, the best sets are. Trial i of a method plays against trial i of the others, so that
+    trials are independent repetitions of the experiment; where others have fewer, theirs are used
+    again. Methods are compared with those of the same settings (`groups`).
     """
 
     def __init__(self, runs: Sequence[RunFolder]):
@@ -64,13 +65,24 @@ class Study:
         self.runs = list(runs)
         self.configs = configs
         self.variants = [variant(config, configs) for config in configs]
+        # What a method is called among those of its settings.
+        self.short_names = {
+            name: variant(config, configs, with_settings=False)
+            for name, config in zip(self.variants, configs, strict=True)
+        }
+        self.training_names: dict[PlayerSource, str] = {}
+        self._configs: dict[tuple[str, str], TrainConfig] = {}
         found: dict[str, dict[str, list[RunPlayers]]] = {}
         for i in sorted(range(len(runs)), key=lambda i: configs[i].seed):
             for stage in runs[i].stages():
-                for match in range(trials_in(runs[i], configs[i], stage)):
+                number = trials_in(runs[i], configs[i], stage)
+                self._configs[self.variants[i], stage] = configs[i]
+                for match in range(number):
                     trials = found.setdefault(stage, {}).setdefault(self.variants[i], [])
                     name = f"{self.variants[i]} {len(trials)}"
-                    trials.append(RunPlayers(name, runs[i], stage, match))
+                    trial = RunPlayers(name, runs[i], stage, match)
+                    trials.append(trial)
+                    self.training_names[trial] = training_name(configs[i], trial, number)
         by_size = sorted(found, key=lambda name: Population.parse(name).total)
         self.trials = {
             stage: {m: found[stage][m] for m in in_order(found[stage])} for stage in by_size
@@ -83,6 +95,24 @@ class Study:
     @property
     def methods(self) -> list[str]:
         return in_order({method for methods in self.trials.values() for method in methods})
+
+    @property
+    def groups(self) -> dict[str, list[str]]:
+        """The methods by the settings that they share: comparisons are within a group."""
+        found: dict[str, list[str]] = {}
+        by_variant = dict(zip(self.variants, self.configs, strict=True))
+        for method in self.methods:
+            found.setdefault(presets.name_settings(by_variant[method]), []).append(method)
+        return found
+
+    def episodes(self, method: str, population: str) -> tuple[int, int] | None:
+        """What a training of a method has taken up to a population: along a lineage, in total.
+
+        At populations that nobody was trained at, those of the largest one. None: no training.
+        """
+        stage = population if population in self.trials else self.populations[-1]
+        config = self._configs.get((method, stage))
+        return None if config is None else config.accumulated(stage)
 
     @property
     def game(self) -> type[Game]:
@@ -115,15 +145,10 @@ class Study:
     def signature(self) -> dict[str, str]:
         """The provenance of the runs, in short."""
         made = [run.provenance for run in self.runs]
-        seeds = {
-            seed
-            for run, config in zip(self.runs, self.configs, strict=True)
-            for seed in range(config.seed, config.seed + trials_in(run, config))
-        }
         return {
             "commit": one_or_some(about.get("commit") or about.get("epcx") for about in made),
             "config": json_digest([run.settings for run in self.runs])[:10],
-            "seeds": one_or_some(sorted(seeds)),
+            "trainings": summarise_trainings(self.training_names.values()),
             "device": one_or_some(about.get("device") for about in made),
         }
 
@@ -154,7 +179,10 @@ class Study:
             yield from self.pairings(CROSSPLAY, self.populations[-1], players, players)
 
     def generalisation(self) -> Iterator[Entry]:
-        """Agents of the largest population, cloned to twice as many, if their networks can."""
+        """Agents of the largest population, cloned to twice as many, if their networks can.
+
+        As for the fitness, a role is measured against the other roles of all trained methods.
+        """
         last = self.populations[-1]
         doubled = "-".join(str(2 * count) for count in Population.parse(last).counts)
         able = {
@@ -162,10 +190,10 @@ class Study:
             for method, trials in self.all_players(last).items()
             if method in FIXED_PLAYERS or self._clones(trials[0], last)
         }
-        against = self.reference(last)
-        if not able.keys() & self.trials[last].keys():
-            return
-        yield from self.pairings(GENERALISATION, doubled, able, {against: able[against]})
+        opponents = {method: able[method] for method in self.trials[last] if method in able}
+        if len(self.game.roles) == 1:
+            opponents = dict(list(opponents.items())[:1])  # nobody meets them
+        yield from self.pairings(GENERALISATION, doubled, able, opponents)
 
     def _clones(self, trial: PlayerSource, population: str) -> bool:
         """Whether the agents of a method can play at other populations."""
@@ -186,7 +214,14 @@ class Study:
                         for moment in moments:
                             kept = SnapshotPlayers(trial.name, trial.run, population, match, moment)
                             yield self.pairing(
-                                CURVE, population, role, (method, kept), final, number, moment
+                                CURVE,
+                                population,
+                                role,
+                                (method, kept),
+                                final,
+                                number,
+                                self.training_names[trial],
+                                moment,
                             )
 
     def all_players(self, population: str) -> dict[str, list[PlayerSource]]:
@@ -204,12 +239,14 @@ class Study:
         """Every row in each role against every column in the others, trial by trial."""
         roles = list(self.game.roles)
         alone = len(roles) == 1
+        most = max(map(len, columns.values()), default=0)
         for role in roles:
             for method, mine in rows.items():
                 for against, theirs in columns.items():
                     # Fixed players are the same in all trials; a method has as many as it has.
                     fixed = method in FIXED_PLAYERS and not alone
-                    for trial in range(len(theirs) if fixed else len(mine)):
+                    meetings = most if purpose == GENERALISATION else len(theirs)
+                    for trial in range(meetings if fixed else len(mine)):
                         yield self.pairing(
                             purpose,
                             population,
@@ -217,6 +254,7 @@ class Study:
                             (method, take(mine, trial)),
                             (against, take(theirs, trial)),
                             trial,
+                            self.training_names.get(take(mine, trial)),
                         )
 
     def pairing(
@@ -227,12 +265,13 @@ class Study:
         mine: tuple[str, PlayerSource],
         theirs: tuple[str, PlayerSource],
         trial: int,
+        training: str | None,
         trained: int | None = None,
     ) -> Entry:
         others = [other.name for other in self.game.roles if other.name != role]
         players = {role: mine[1]} | dict.fromkeys(others, theirs[1])
         against = theirs[0] if others else None
-        return Entry(purpose, population, role, mine[0], trial, against, trained, players)
+        return Entry(purpose, population, role, mine[0], trial, training, against, trained, players)
 
     # Results
 
@@ -281,8 +320,8 @@ def finished(run: RunFolder) -> TrainConfig:
 
 
 def trials_in(run: RunFolder, config: TrainConfig, stage: str | None = None) -> int:
-    """Independent trainings in a run: one for a curriculum, else as many as matches were kept."""
-    return 1 if config.grows else run.ranks(stage or run.stages()[-1])
+    """Independent trainings in a run: one if matches compete, else as many as were kept."""
+    return 1 if config.selects else run.ranks(stage or run.stages()[-1])
 
 
 def one_or_some(values: Iterable[Any]) -> str:
@@ -292,47 +331,3 @@ def one_or_some(values: Iterable[Any]) -> str:
 
 def take(trials: Sequence[PlayerSource], number: int) -> PlayerSource:
     return trials[number % len(trials)]
-
-
-def variant(config: TrainConfig, configs: Sequence[TrainConfig]) -> str:
-    """Its method, and in brackets the settings in which trainings by that method differ.
-
-    Those of the presets with the paper's schedule have names instead.
-    """
-    rivals = [
-        settings(other)
-        for other in configs
-        if other.method == config.method and (other.grows or other.population == config.population)
-    ]
-    mine = settings(config)
-    different = [name for name in mine if any(other.get(name) != mine[name] for other in rivals)]
-    names: dict[presets.Preset, str] = {"paper": "", "best": " (best)"}
-    for preset, name in names.items():
-        made = settings(
-            presets.make_config(
-                config.game, config.method, preset, config.population, learner=config.learner
-            )
-        )
-        if all(mine[setting] == made.get(setting) for setting in different):
-            return config.method + name
-    shown = ", ".join(f"{name} {mine[name]}" for name in different)
-    return f"{config.method} ({shown})" if shown else config.method
-
-
-def settings(config: TrainConfig) -> dict[str, str]:
-    """All that makes a method what it is, by option; not what makes a training one of many."""
-    values = config.to_json()
-    values |= {**values["learner_config"], "population": " ".join(values["population"])}
-    of_one = {"seed", "snapshots", "learner_config", *(() if config.grows else ("matches",))}
-    return {name: str(value) for name, value in values.items() if name not in of_one}
-
-
-def base(method: str) -> str:
-    """The method of a variant."""
-    return method.partition(" ")[0]
-
-
-def in_order(names: Iterable[str]) -> list[str]:
-    """As in the paper's tables (worst first), others last."""
-    order = {method: place for place, method in enumerate(reversed(PAPER))}
-    return sorted(names, key=lambda name: (order.get(base(name), len(order)), name))

@@ -124,7 +124,11 @@ def option(name: str) -> str:
 PRESETS = {
     "best": MADDPGConfig(learning_rate=0.003),
     "quick": MADDPGConfig(
-        batch_size=128, buffer_size=100_000, steps_per_update=2, learning_starts=2_500
+        learning_rate=0.005,
+        batch_size=128,
+        buffer_size=100_000,
+        steps_per_update=2,
+        learning_starts=2_500,
     ),
     "smoke": MADDPGConfig(
         batch_size=16, buffer_size=400, learning_starts=100, num_envs=4, steps_per_update=5

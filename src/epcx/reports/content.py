@@ -1,11 +1,13 @@
-"""The content of a report: its headline, and its sections in order."""
+"""The content of a report: its sections in order."""
 
-from epcx.evaluation.results import SCORE
+from epcx.evaluation.study import trials_in
+from epcx.evaluation.variants import summarise_trainings
 from epcx.evolution.lineage import Lineage
 from epcx.reports import figures
 from epcx.reports.aggregate import aggregate_scores
 from epcx.reports.figures import label
 from epcx.reports.learning import learning_curves, second_stage
+from epcx.reports.normalised import normalised_scores
 from epcx.reports.report_data import ReportData, Section, slug
 from epcx.reports.scores import (
     against_fixed_players,
@@ -13,54 +15,21 @@ from epcx.reports.scores import (
     generalisation,
     scores,
     statistics,
-    trained,
 )
 from epcx.reports.tables import MISSING, CsvRow, ReportTable
 from epcx.runs.files import json_digest
-
-RELIABLE_TRIALS = 5  # with fewer, bootstrap intervals over trials are rough
-
-
-def headline(data: ReportData) -> str:
-    """The method that has the highest reward most often, if there are several."""
-    methods = data.study.methods
-    means = [
-        {method: cell.mean for method, cell in trained(data, cells).items()}
-        for cells in data.table(SCORE).values()
-    ]
-    tasks = [some for some in means if len(some) > 1]
-    if not tasks:
-        return f"{', '.join(label(method) for method in methods)} on {data.study.game.name}"
-    wins = {m: sum(some.get(m) == max(some.values()) for some in tasks) for m in methods}
-    most = max(wins.values())
-    best = [label(method) for method in methods if wins[method] == most]
-    if len(best) > 1:
-        each = f"{most} of {len(tasks)} comparisons each"
-        return f"{', '.join(best[:-1])} and {best[-1]} have the highest reward in {each}"
-    return f"{best[0]} has the highest reward in {most} of {len(tasks)} comparisons"
+from epcx.teams import RunPlayers
 
 
-def uncertainty_note(data: ReportData) -> str:
-    """What the intervals and errors of the report mean."""
-    if data.trials == 1:
-        return (
-            "There is one training run of each method: the variance over seeds is unknown, and no "
-            "interval over seeds is shown. Numbers after ± are standard errors over "
-            f"{data.episodes:,} evaluation episodes of these trained agents."
-        )
-    rough = " With so few training runs the intervals are rough."
-    return (
-        f"Up to {data.trials} independent training runs of each method. Ranges in brackets are 95% "
-        "bootstrap intervals of the mean over training runs; each was evaluated in "
-        f"{data.episodes:,} episodes.{rough * (data.trials < RELIABLE_TRIALS)}"
-    )
-
-
-def sections(data: ReportData, replays: Section | None = None) -> list[Section]:
+def sections(
+    data: ReportData, worlds: Section | None = None, replays: Section | None = None
+) -> list[Section]:
     candidates = [
         scores(data),
+        worlds,
         against_fixed_players(data),
         statistics(data),
+        normalised_scores(data),
         aggregate_scores(data),
         crossplay(data),
         learning_curves(data),
@@ -71,7 +40,10 @@ def sections(data: ReportData, replays: Section | None = None) -> list[Section]:
         runs(data),
     ]
     found = [section for section in candidates if section is not None]
-    signature = " · ".join(f"{name} {value}" for name, value in data.study.signature().items())
+    signature = " · ".join(
+        value if name == "trainings" else f"{name} {value}"
+        for name, value in data.study.signature().items()
+    )
     for chart in (chart for section in found for chart in section.charts):
         chart.signature = signature
     return found
@@ -112,8 +84,14 @@ def runs(data: ReportData) -> Section:
             "run": run.path.resolve().name,
             "method": method,
             "agents": " ".join(run.stages()),
+            "settings": data.settings[method],
             "seed": config.seed,
-            "trials": 1 if config.grows else run.ranks(run.stages()[-1]),
+            "trainings": trials_in(run, config),
+            "training": summarise_trainings(
+                name
+                for trial, name in study.training_names.items()
+                if isinstance(trial, RunPlayers) and trial.run is run
+            ),
             "episodes_along_a_lineage": result.get("episodes_along_a_lineage"),
             "episodes_in_total": result.get("episodes_in_total"),
             "seconds": result.get("seconds"),
@@ -127,8 +105,8 @@ def runs(data: ReportData) -> Section:
         shown = {
             "method": label(method),
             "agents": row["agents"],
-            "seed": row["seed"],
-            "trials": row["trials"],
+            "settings": row["settings"],
+            "trainings": row["training"],
             "lineage episodes": format_count(row["episodes_along_a_lineage"]),
             "total episodes": format_count(row["episodes_in_total"]),
             "time": format_minutes(row["seconds"]),
@@ -137,11 +115,14 @@ def runs(data: ReportData) -> Section:
             "config": row["config"],
         }
         rows.append([str(value) for value in shown.values()])
-    caption = (
-        "Trials are independent training runs. Lineage episodes: those in which the agents of one "
-        "match and their ancestors were trained. Total episodes: those of all matches."
+    note = (
+        "A run whose matches compete is one training; otherwise every match is. Lineage episodes: "
+        "those in which the agents of one match and their ancestors were trained. Total episodes: "
+        "those of all matches of the run."
     )
-    table = ReportTable("runs", caption, list(shown), rows, csv_rows, text_columns=2)
+    table = ReportTable(
+        "runs", "All runs", list(shown), rows, csv_rows, text_columns=4, notes=[note]
+    )
     return Section("runs", "Runs", tables=[table])
 
 

@@ -2,7 +2,8 @@
 
 import io
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -36,6 +37,7 @@ Curve = tuple[Float[np.ndarray, "_"], Float[np.ndarray, "_"]]
 WIDTH, HEIGHT = 4.4, 2.9  # inches: readable on a phone, too
 SIGNATURE_HEIGHT = 0.16
 LEGEND_CHARACTERS = 64  # in a row of the legend
+TITLE_CHARACTERS = 46  # in a line of the title
 STYLE: Any = {
     "font.size": 9.0,
     "text.parse_math": False,  # names from configs may contain $
@@ -84,7 +86,7 @@ def palette(methods: Sequence[str]) -> dict[str, str]:
 class Chart:
     """A figure, the name of its files, and a caption.
 
-    The signature names commit, config, seeds and device, in small print inside the figure.
+    The signature names commit, config, trainings and device, in small print inside the figure.
     """
 
     name: str
@@ -122,7 +124,7 @@ def axes(title: str, height: float = HEIGHT, width: float = WIDTH) -> Iterator[t
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(width, height))
         ax = figure.add_subplot()
-        ax.set_title(title, pad=10)
+        ax.set_title(textwrap.fill(title, TITLE_CHARACTERS), pad=10)
         yield figure, ax
 
 
@@ -154,6 +156,53 @@ def bars(
     caption: str = "",
 ) -> Chart:
     """A group of bars per population, one bar per method; diamonds are the paper's numbers."""
+
+    def draw(ax: Axes, x: float, width: float, cell: Cell, colour: str) -> None:
+        ax.bar(x, cell.mean, 0.88 * width, color=colour)
+        draw_trainings(ax, x, cell, INK)
+
+    return grouped(name, title, unit, groups, colours, published, caption, draw)
+
+
+def lollipops(
+    name: str,
+    title: str,
+    unit: str,
+    groups: Mapping[str, Mapping[str, Cell]],
+    colours: Mapping[str, str],
+    published: Mapping[str, Mapping[str, float]],
+    caption: str = "",
+) -> Chart:
+    """As bars, for scores from 0 to 1: a dot on a stem is visible at 0, too."""
+
+    def draw(ax: Axes, x: float, width: float, cell: Cell, colour: str) -> None:
+        ax.plot([x, x], [0, cell.mean], color=colour, lw=1.6, alpha=0.55, solid_capstyle="butt")
+        ax.plot(x, cell.mean, "o", ms=6, color=colour, zorder=3, clip_on=False)
+        draw_trainings(ax, x, cell, INK)
+
+    return grouped(name, title, unit, groups, colours, published, caption, draw)
+
+
+def draw_trainings(ax: Axes, x: float, cell: Cell, colour: str) -> None:
+    """A whisker, or the trainings themselves if they are too few for an interval."""
+    if cell.interval:
+        ax.plot([x, x], cell.interval, color=colour, lw=1.1, solid_capstyle="butt", zorder=4)
+    elif len(cell.values) > 1:
+        places = np.full(len(cell.values), x)
+        ax.plot(places, cell.values, "o", ms=2.6, mfc=FIELD, mec=colour, mew=0.8, zorder=4)
+
+
+def grouped(
+    name: str,
+    title: str,
+    unit: str,
+    groups: Mapping[str, Mapping[str, Cell]],
+    colours: Mapping[str, str],
+    published: Mapping[str, Mapping[str, float]],
+    caption: str,
+    draw: Callable[[Axes, float, float, Cell, str], None],
+) -> Chart:
+    """A group of marks per population, one mark per method, drawn at x with a width."""
     methods = list(dict.fromkeys(method for cells in groups.values() for method in cells))
     with axes(title) as (figure, ax):
         width = 0.8 / len(methods)
@@ -162,19 +211,18 @@ def bars(
                 if method not in cells:
                     continue
                 x = group + (number - (len(methods) - 1) / 2) * width
-                cell = cells[method]
-                ax.bar(x, cell.mean, 0.88 * width, color=colours[method])
-                if cell.interval:
-                    ax.plot([x, x], cell.interval, color=INK, lw=1.1, solid_capstyle="butt")
+                draw(ax, x, width, cells[method], colours[method])
                 paper_value = published.get(population, {}).get(method)
                 if paper_value is not None:
-                    ax.plot(x, paper_value, "D", ms=4, mfc=FIELD, mec=INK, mew=0.9)
+                    ax.plot(x, paper_value, "D", ms=4, mfc=FIELD, mec=INK, mew=0.9, zorder=5)
         ax.axhline(0, color=MUTED, lw=0.8)
         ax.set_xticks(range(len(groups)), list(groups))
         ax.set_xlabel("agents")
         ax.set_ylabel(unit)
         extra = []
-        if any(population in published for population in groups):
+        if any(
+            published.get(population, {}).keys() & cells for population, cells in groups.items()
+        ):
             extra = [Line2D([], [], lw=0, marker="D", ms=4, mfc=FIELD, mec=INK, label="paper")]
         legend(figure, methods, colours, *extra)
         return Chart(name, caption, figure)
@@ -189,7 +237,10 @@ def curves(
     caption: str = "",
     band: bool = False,
 ) -> Chart:
-    """The curves of each method's trials: their mean, and the trials or a standard deviation."""
+    """The curves of each method's trials: their mean, and the trials or a standard deviation.
+
+    A method with one trial is a line without a band.
+    """
     with axes(title) as (figure, ax):
         for method, trials in lines.items():
             colour = colours[method]
@@ -233,9 +284,9 @@ def heat_map(
     caption: str,
 ) -> Chart:
     """A cell per pairing: rows play the role that is measured; darker is a higher reward."""
-    height = 1.3 + 0.36 * len(rows)
+    height, width = 1.3 + 0.36 * len(rows), max(WIDTH, 1.6 + 0.5 * len(columns))
     shades = LinearSegmentedColormap.from_list("reward", ["#fdf3ec", "#efa57c", "#a63c10"])
-    with axes(title, height) as (figure, ax):
+    with axes(title, height, width) as (figure, ax):
         ax.grid(visible=False)
         ax.spines[:].set_visible(False)
         ax.imshow(mean, cmap=shades, aspect="auto")
@@ -283,19 +334,23 @@ def intervals(
     name: str,
     title: str,
     unit: str,
-    rows: Mapping[str, tuple[float, tuple[float, float]]],
+    rows: Mapping[str, tuple[float, Sequence[float], tuple[float, float] | None]],
     colours: Mapping[str, str],
     caption: str,
 ) -> Chart:
-    """A point estimate and an interval per method."""
+    """For each method an estimate, and an interval or the single trainings."""
     with axes(title, 0.9 + 0.34 * len(rows)) as (figure, ax):
         ax.grid(axis="x")
         ax.grid(visible=False, axis="y")
         methods = list(rows)[::-1]
         for y, method in enumerate(methods):
-            value, interval = rows[method]
+            value, trainings, interval = rows[method]
             colour = colours[method]
-            ax.plot(interval, [y, y], color=colour, lw=6, alpha=0.45, solid_capstyle="butt")
+            if interval:
+                ax.plot(interval, [y, y], color=colour, lw=6, alpha=0.45, solid_capstyle="butt")
+            else:
+                places = np.full(len(trainings), y)
+                ax.plot(trainings, places, "o", ms=4.5, mfc=FIELD, mec=colour, mew=1.2)
             ax.plot(value, y, "|", color=colour, ms=14, mew=2.5)
         ax.set_yticks(range(len(rows)), [label(m) for m in methods])
         ax.set_ylim(-0.6, len(rows) - 0.4)

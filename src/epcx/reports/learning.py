@@ -1,5 +1,6 @@
 """The sections of a report about learning: training curves, and evaluation in the second stage."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -7,9 +8,10 @@ import numpy as np
 from epcx.evaluation.results import CURVE
 from epcx.evaluation.study import CURVE_EPISODES
 from epcx.reports import figures
-from epcx.reports.figures import Curve, Values, label
+from epcx.reports.figures import Chart, Curve, Values, label
 from epcx.reports.report_data import ReportData, Section, slug
 from epcx.reports.tables import CsvRow, ReportTable
+from epcx.reports.words import count_trainings, selection_note
 from epcx.teams import RunPlayers
 
 SMOOTHING = 5  # log lines in the moving average of a learning curve
@@ -29,31 +31,60 @@ def learning_curves(data: ReportData) -> Section:
     section = Section("curves", "Learning curves", text)
     logs = {run.path: run.metrics() for run in data.study.runs}
     csv_rows: list[CsvRow] = []
-    for population, methods in data.study.trials.items():
-        for role in (role.name for role in data.study.game.roles):
+    study = data.study
+    for population, methods in study.trials.items():
+        for role in (role.name for role in study.game.roles):
             lines: dict[str, list[Curve]] = {}
             for method, trials in methods.items():
                 for number, trial in enumerate(trials):
                     points = logged_rewards(logs[trial.run.path], trial, role)
                     lines.setdefault(method, []).append(smooth(*np.array(points).T))
-                    labels: CsvRow = {"population": population, "role": role, "method": method}
-                    csv_rows += [
-                        {**labels, "trial": number, "episodes": int(x), "reward": y}
-                        for x, y in points
-                    ]
-            caption = "Thin: training runs. Thick: their mean." * (data.trials > 1)
-            section.charts.append(
-                figures.curves(
-                    f"curves-{population}-{role}",
-                    f"{role} at {population}",
-                    "reward in training",
-                    lines,
-                    data.colours,
-                    caption,
-                )
+                    labels: CsvRow = {
+                        "population": population,
+                        "role": role,
+                        "method": method,
+                        "trial": number,
+                        "training": study.training_names[trial],
+                    }
+                    csv_rows += [{**labels, "episodes": int(x), "reward": y} for x, y in points]
+            section.charts += curve_charts(
+                data,
+                f"curves-{population}-{role}",
+                f"{role} at {population}",
+                "reward in training",
+                lines,
             )
     section.tables.append(ReportTable("learning-curves", "", [], [], csv_rows))
     return section
+
+
+def curve_charts(
+    data: ReportData,
+    name: str,
+    title: str,
+    unit: str,
+    lines: Mapping[str, list[Curve]],
+    band: bool = False,
+) -> list[Chart]:
+    """A chart for each setting."""
+    charts = []
+    for group in data.groups:
+        chosen = {method: lines[method] for method in group.methods if method in lines}
+        if chosen:
+            file, heading = name + group.suffix, title + group.heading
+            caption = curves_caption(chosen, band)
+            charts.append(figures.curves(file, heading, unit, chosen, data.colours, caption, band))
+    return charts
+
+
+def curves_caption(lines: Mapping[str, list[Curve]], band: bool) -> str:
+    """What is drawn of several trainings, and how many each method has."""
+    numbers = count_trainings((label(method), len(trials)) for method, trials in lines.items())
+    if all(len(trials) == 1 for trials in lines.values()):
+        return numbers
+    if band:
+        return f"Mean and standard deviation over trainings, where there are several. {numbers}"
+    return f"Thin: trainings. Thick: their mean. {numbers}"
 
 
 def logged_rewards(
@@ -85,45 +116,85 @@ def second_stage(data: ReportData) -> Section | None:
     reference, episodes = study.reference(population), min(CURVE_EPISODES, data.episodes)
     final = f"the final agents of {label(reference)}"
     opponents = f" against {final if reference in data.configs else f'{reference} players'}"
-    text = (
+    text = [
         f"Scores of policies during training at {population} agents{opponents * data.has_opponents}"
         f", over {episodes:,} episodes each. Curricula start from the agents of the first stage, "
-        "other methods from scratch."
-    )
-    section = Section("second-stage", "Convergence in the second stage", [text])
-    points: dict[tuple[str, str, int], dict[int, list[float]]] = {}
+        "other methods from scratch.",
+        selection_note(study, population, dict.fromkeys(r.method for r in results)),
+        "Normalised scores are as in the paper: 0 is the lowest and 1 the highest of all mean "
+        "points in the chart.",
+    ]
+    section = Section("second-stage", "Convergence in the second stage", [x for x in text if x])
+    points: dict[tuple[str, str, int, str], dict[int, list[float]]] = {}
     for result in results:
         assert result.trained is not None
-        role = study.merged or result.role
-        rewards = points.setdefault((role, result.method, result.trial), {})
+        place = study.merged or result.role, result.method, result.trial, result.training or ""
+        rewards = points.setdefault(place, {})
         rewards.setdefault(result.trained, []).append(result.statistics["reward"]["mean"])
     csv_rows: list[CsvRow] = []
-    for role in dict.fromkeys(role for role, _, _ in points):
+    for role in dict.fromkeys(role for role, *_ in points):
         lines: dict[str, list[Curve]] = {}
-        for (other, method, trial), rewards in points.items():
+        for (other, method, trial, training), rewards in points.items():
             if other == role:
                 x = np.array(sorted(rewards), float)
                 y = np.array([np.mean(rewards[episode]) for episode in sorted(rewards)])
                 lines.setdefault(method, []).append((x, y))
-                labels: CsvRow = {"role": role, "method": method, "trial": trial}
+                labels: CsvRow = {
+                    "role": role,
+                    "method": method,
+                    "trial": trial,
+                    "training": training,
+                }
                 csv_rows += [
                     {**labels, "episodes": int(a), "reward": b}
                     for a, b in zip(x.tolist(), y.tolist(), strict=True)
                 ]
         name, title = f"convergence-{slug(role)}", f"Convergence: {role}"
-        section.charts.append(figures.curves(name, title, "reward", lines, data.colours))
-        growing = {method: trials for method, trials in lines.items() if data.configs[method].grows}
-        if any(len(trials) > 1 for trials in growing.values()):
-            section.charts.append(
-                figures.curves(
-                    f"stability-{slug(role)}",
-                    f"Stability: {role}",
-                    "reward",
-                    growing,
-                    data.colours,
-                    "Mean and standard deviation over training runs.",
-                    band=True,
-                )
-            )
+        section.charts += curve_charts(data, name, title, "reward", lines)
+        section.charts += normalised_curve_charts(data, f"{name}-normalised", title, lines)
+        name, title = f"stability-{slug(role)}", f"Stability: {role}"
+        growing = repeated_curricula(data, lines)
+        section.charts += curve_charts(data, name, title, "reward", growing, band=True)
     section.tables.append(ReportTable("second-stage", "", [], [], csv_rows))
     return section
+
+
+def repeated_curricula(
+    data: ReportData, lines: Mapping[str, list[Curve]]
+) -> dict[str, list[Curve]]:
+    """The curves of curricula, of settings in which one of them has several trainings."""
+    found: dict[str, list[Curve]] = {}
+    for group in data.groups:
+        growing = {m: lines[m] for m in group.methods if m in lines and data.configs[m].grows}
+        if any(len(trials) > 1 for trials in growing.values()):
+            found |= growing
+    return found
+
+
+def normalised_curve_charts(
+    data: ReportData, name: str, title: str, lines: Mapping[str, list[Curve]]
+) -> list[Chart]:
+    """For each setting, with all its curves on one scale."""
+    scaled: dict[str, list[Curve]] = {}
+    for group in data.groups:
+        chosen = {method: lines[method] for method in group.methods if method in lines}
+        scaled |= normalise_curves(chosen)
+    return curve_charts(data, name, f"{title}, normalised", "normalised score", scaled)
+
+
+def normalise_curves(lines: Mapping[str, list[Curve]]) -> dict[str, list[Curve]]:
+    """With the lowest point of all mean curves at 0, and the highest at 1."""
+    means = [y for trials in lines.values() for y in mean_curves(trials)]
+    if not means:
+        return {}
+    low, high = np.nanmin(np.concatenate(means)), np.nanmax(np.concatenate(means))
+    span = high - low if high > low else 1.0
+    return {m: [(x, (y - low) / span) for x, y in trials] for m, trials in lines.items()}
+
+
+def mean_curves(trials: Sequence[Curve]) -> list[Values]:
+    """The mean of all trials, if they have points at the same episodes; else each by itself."""
+    shared = trials[0][0]
+    if all(len(x) == len(shared) and (x == shared).all() for x, _ in trials):
+        return [np.mean([y for _, y in trials], 0)]
+    return [y for _, y in trials]

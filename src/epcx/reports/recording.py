@@ -12,6 +12,7 @@ from epcx.games import Game, Outcome, Scene, World
 from epcx.reports.replay import Replay, ReplayRole
 
 Frame = tuple[Scene, Bool[Array, "agents"]]  # what is drawn, and who is alive
+AGENT_EVENTS = ("ate", "killed", "died", "touched")
 
 
 def record(game: Game, players: Mapping[str, Player], key: Key[Array, ""], title: str) -> Replay:
@@ -47,6 +48,32 @@ def record(game: Game, players: Mapping[str, Player], key: Key[Array, ""], title
         values = np.zeros(like.shape, int) if values is None else values
         return np.concatenate([np.zeros_like(values[:1]), values])
 
+    happened = {name: events(name, outcomes.reward) for name in AGENT_EVENTS}
+    happened["occupied"] = events("occupied", scene.food[1:, :, 0])
+    reward = np.concatenate([np.zeros_like(outcomes.reward[:1]), outcomes.reward])
+    return make_replay(game, title, scene, alive, reward=reward, **happened)
+
+
+def record_start(game: Game, key: Key[Array, ""], title: str) -> Replay:
+    """An episode of no steps: the initial world alone."""
+    world = game.reset(key)
+    scene, alive = jax.tree.map(
+        lambda x: np.asarray(x)[None], jax.device_get((game.scene(world), game.alive(world)))
+    )
+    nothing = {name: np.zeros(alive.shape, int) for name in ("reward", *AGENT_EVENTS)}
+    return make_replay(
+        game, title, scene, alive, occupied=np.zeros(scene.food.shape[:2], int), **nothing
+    )
+
+
+def make_replay(
+    game: Game,
+    title: str,
+    scene: Scene,
+    alive: Bool[np.ndarray, "frames agents"],
+    **happened: np.ndarray,
+) -> Replay:
+    """A replay of frames, the first axis of all arrays, with what happened before each."""
     world_size = float(getattr(game, "world_size", 1.0))
     return Replay(
         game=game.name,
@@ -61,11 +88,9 @@ def record(game: Game, players: Mapping[str, Player], key: Key[Array, ""], title
         food_name=getattr(game, "food_name", "food"),
         food_size=getattr(game, "food_size", 0.03 * world_size),
         obstacle_size=getattr(game, "obstacle_size", 0.2 * world_size),
-        position=scene.position,
+        position=np.asarray(scene.position),
         alive=alive,
-        food=scene.food,
-        obstacles=scene.obstacles[0],
-        reward=np.concatenate([np.zeros_like(outcomes.reward[:1]), outcomes.reward]),
-        **{n: events(n, outcomes.reward) for n in ("ate", "killed", "died", "touched")},
-        occupied=events("occupied", scene.food[1:, :, 0]),
+        food=np.asarray(scene.food),
+        obstacles=np.asarray(scene.obstacles[0]),
+        **happened,
     )

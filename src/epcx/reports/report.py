@@ -6,18 +6,15 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import jax
-
 from epcx.errors import InputError, RunError, reason
 from epcx.evaluation.result_cache import ResultCache
 from epcx.evaluation.results import Result
 from epcx.evaluation.study import Study
-from epcx.reports import content, replay
+from epcx.reports import content, replay, words
 from epcx.reports.figures import label
 from epcx.reports.page import to_html
-from epcx.reports.recording import record
-from epcx.reports.replay import Replay
-from epcx.reports.report_data import ReplayPair, ReportData, Section, slug
+from epcx.reports.report_data import ReportData, Section, slug
+from epcx.reports.scenes import replays, worlds
 from epcx.reports.tables import ReportTable
 from epcx.runs.files import write_bytes
 from epcx.runs.provenance import describe
@@ -51,9 +48,10 @@ def write_report(
     make_folder(folder)
     results = study.play(episodes, ResultCache(folder / CACHE), on_progress)
     data = ReportData(study, results, episodes)
-    sections = content.sections(data, replays(study))
-    lead = content.headline(data), content.uncertainty_note(data)
-    page = to_html(title, *lead, facts(study), sections)
+    sections = content.sections(data, worlds(study), replays(data))
+    page = to_html(
+        title, words.headlines(data), words.uncertainty_note(data), facts(study), sections
+    )
     try:
         write_files(folder, sections, results, study.signature())
         write_bytes(folder / PAGE, page.encode())
@@ -90,6 +88,8 @@ def write_files(
         for chart in section.charts:
             for kind, image in chart.images.items():
                 write_bytes(folder / "figures" / f"{chart.name}.{kind}", image)
+        for picture in section.pictures:
+            write_bytes(folder / "figures" / f"{picture.name}.png", picture.png)
         for episode in (episode for pair in section.pairs for episode in pair.replays):
             for kind in (".json", ".png"):
                 replay.write(episode, folder / "replays" / f"{slug(episode.title)}{kind}")
@@ -105,44 +105,3 @@ def to_csv(table: ReportTable, signature: dict[str, str]) -> str:
     writer.writeheader()
     writer.writerows({**signature, **row} for row in table.csv_rows)
     return text.getvalue()
-
-
-def replays(study: Study) -> Section:
-    """Recorded episodes, or a sentence that says why there are none."""
-    text = "Each pair starts from the same initial world. Press play, scrub, or step."
-    try:
-        return Section("replays", "Replays", [text], pairs=replay_pairs(study))
-    except InputError as error:
-        return Section("replays", "Replays", [f"There are no replays: {error}."])
-
-
-def replay_pairs(study: Study) -> list[ReplayPair]:
-    """At the largest population, the reference method with every other; a single one by itself."""
-    population = study.populations[-1]
-    game, sources = study.at(population), study.all_players(population)
-    methods, reference = list(study.trials[population]), study.reference(population)
-    first, *others = game.members
-    recorded: dict[str, Replay] = {}
-
-    def episode(method: str, opponent: str) -> Replay:
-        """`method` plays the first role, `opponent` all others."""
-        title = f"{label(method)}, {population} agents"
-        if others:
-            title = f"{label(method)} {first}, {label(opponent)} {' and '.join(others)}"
-        if title not in recorded:
-            by_role = {first: method} | dict.fromkeys(others, opponent)
-            players = {role: sources[name][0].player(game, role) for role, name in by_role.items()}
-            recorded[title] = record(game, players, jax.random.key(0), title)
-        return recorded[title]
-
-    if len(methods) == 1:
-        return [ReplayPair(label(methods[0]), (episode(methods[0], methods[0]),))]
-    joined = "against" if others else "and"
-    return [
-        ReplayPair(
-            f"{label(reference)} {joined} {label(method)}",
-            (episode(reference, method), episode(method, reference)),
-        )
-        for method in methods
-        if method != reference
-    ]

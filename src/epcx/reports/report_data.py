@@ -13,15 +13,38 @@ from epcx.reports.tables import ReportTable
 
 @dataclass(frozen=True)
 class ReplayPair:
-    """Episodes shown side by side, from the same initial world."""
+    """Episodes shown side by side, from the same initial world; `frames` shows pictures, too."""
 
     title: str
     replays: tuple[Replay, ...]
+    frames: bool = False
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A PNG picture and its caption; `name` is that of its file."""
+
+    name: str
+    caption: str
+    png: bytes
+
+
+@dataclass(frozen=True)
+class SettingsGroup:
+    """Methods that share their settings, which alone are compared.
+
+    If all methods of a report share them, `suffix`, for file names, and `heading` are empty.
+    """
+
+    settings: str
+    methods: list[str]
+    suffix: str
+    heading: str
 
 
 @dataclass
 class Section:
-    """Sentences, charts, tables and replays under a title; `name` is its anchor in the page."""
+    """Sentences, pictures, charts, tables and replays under a title; `name` is its anchor."""
 
     name: str
     title: str
@@ -29,6 +52,7 @@ class Section:
     tables: list[ReportTable] = field(default_factory=list)
     charts: list[Chart] = field(default_factory=list)
     pairs: list[ReplayPair] = field(default_factory=list)
+    pictures: list[Picture] = field(default_factory=list)
 
 
 class ReportData:
@@ -40,6 +64,18 @@ class ReportData:
         self.colours = figures.palette(study.methods)
         # One of the configs of each method: they differ in seed and population only.
         self.configs = dict(zip(study.variants, study.configs, strict=True))
+        self.settings = {m: name for name, methods in study.groups.items() for m in methods}
+
+    @property
+    def groups(self) -> list[SettingsGroup]:
+        found = self.study.groups
+        if len(found) == 1:
+            ((settings, methods),) = found.items()
+            return [SettingsGroup(settings, methods, "", "")]
+        return [
+            SettingsGroup(settings, methods, f"-{slug(settings)}", f" ({settings})")
+            for settings, methods in found.items()
+        ]
 
     def table(self, purpose: str, statistic: str = "reward") -> Table:
         return tabulate(self.results, purpose, statistic, self.study.merged)
@@ -65,6 +101,11 @@ class ReportData:
     def trials(self) -> int:
         """The number of trials of the method that has most."""
         return max(self.study.number_of_trials(p) for p in self.study.populations)
+
+    @property
+    def fewest_trials(self) -> int:
+        """The number of trials of the method that has fewest."""
+        return min(len(some) for m in self.study.trials.values() for some in m.values())
 
     def opponents(self) -> str:
         """A phrase for the players that everybody plays against."""

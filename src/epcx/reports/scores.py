@@ -1,37 +1,41 @@
 """The sections of a report that compare the scores of methods."""
 
-from collections.abc import Mapping
-
 import numpy as np
 
-from epcx.evaluation.results import (
-    CROSSPLAY,
-    GENERALISATION,
-    REFERENCE,
-    SCORE,
-    Cell,
-    Table,
-    normalise,
-    tabulate,
-)
+from epcx.evaluation.players import FIXED_PLAYERS
+from epcx.evaluation.results import CROSSPLAY, GENERALISATION, REFERENCE, SCORE, tabulate
 from epcx.games import Game
 from epcx.reports import figures, paper
-from epcx.reports.figures import Chart, label
+from epcx.reports.comparison import bar_charts, score_table
+from epcx.reports.figures import label
+from epcx.reports.normalised import normalised_charts
 from epcx.reports.report_data import ReportData, Section, by_population, roles_of, slug
-from epcx.reports.tables import CsvRow, ReportTable, TableCell, csv_cell, score_table, table_cell
+from epcx.reports.tables import (
+    CsvRow,
+    ReportTable,
+    TableCell,
+    csv_cell,
+    explain_cells,
+    table_cell,
+)
+from epcx.reports.words import budget_note, join, total_budget_note
 
 HIGHER_IS_BETTER = ("coverage", "ate", "survival")  # statistics of which tables mark the best
 
 
 def scores(data: ReportData) -> Section:
-    """Every method against the reference opponents, at every population."""
+    """Raw rewards of every method against the reference opponents, at every population."""
     table = data.table(SCORE)
-    section = Section("scores", "Scores", [score_note(data)], score_tables(data))
+    section = Section("scores", "Rewards", score_texts(data), score_tables(data))
     for role in roles_of(table):
-        groups, published = by_population(table, role), data.published(role)
-        name, title, unit = f"scores-{slug(role)}", f"Reward of {role}", "reward per episode"
-        section.charts.append(figures.bars(name, title, unit, groups, data.colours, published))
-        section.charts += normalised_chart(data, table, role, "normalised", published)
+        section.charts += bar_charts(
+            data,
+            f"scores-{slug(role)}",
+            f"Reward of {role}",
+            "reward per episode",
+            by_population(table, role),
+            data.published(role),
+        )
     return section
 
 
@@ -39,6 +43,7 @@ def score_tables(data: ReportData) -> list[ReportTable]:
     table = data.table(SCORE)
     return [
         score_table(
+            data,
             f"scores-{slug(role)}",
             f"Reward of {role}",
             by_population(table, role),
@@ -47,6 +52,11 @@ def score_tables(data: ReportData) -> list[ReportTable]:
         )
         for role in roles_of(table)
     ]
+
+
+def score_texts(data: ReportData) -> list[str]:
+    """What is measured, and what methods are that the paper does not have."""
+    return [x for x in (score_note(data), total_budget_note(data.study.methods)) if x]
 
 
 def score_note(data: ReportData) -> str:
@@ -65,41 +75,6 @@ def score_note(data: ReportData) -> str:
     return " ".join(parts)
 
 
-def normalised_chart(
-    data: ReportData,
-    table: Table,
-    role: str,
-    name: str,
-    published: Mapping[str, Mapping[str, float]] | None = None,
-) -> list[Chart]:
-    """Scores from 0 to 1, at populations with several trained methods."""
-    compared = {task: cells for task, cells in table.items() if len(trained(data, cells)) > 1}
-    groups = by_population(normalise(compared, data.study.methods), role)
-    if not groups:
-        return []
-    from_paper = {
-        population: rescaled({m: v for m, v in numbers.items() if m in groups[population]})
-        for population, numbers in (published or {}).items()
-        if population in groups
-    }
-    title = f"Normalised score of {role}"
-    caption = "At each population, 0 is the worst of the methods and 1 the best."
-    chart = figures.bars(
-        f"{name}-{slug(role)}", title, "score", groups, data.colours, from_paper, caption
-    )
-    return [chart]
-
-
-def trained(data: ReportData, cells: Mapping[str, Cell]) -> dict[str, Cell]:
-    """Without the fixed players."""
-    return {method: cell for method, cell in cells.items() if method in data.study.methods}
-
-
-def rescaled(values: dict[str, float]) -> dict[str, float]:
-    low, high = min(values.values(), default=0.0), max(values.values(), default=0.0)
-    return {m: (x - low) / (high - low) if high > low else 0.0 for m, x in values.items()}
-
-
 def against_fixed_players(data: ReportData) -> Section | None:
     """Every method against the fixed players of the game."""
     table = data.table(REFERENCE)
@@ -112,7 +87,7 @@ def against_fixed_players(data: ReportData) -> Section | None:
     section = Section("fixed-players", "Against fixed players", [text])
     for role in roles_of(table):
         name, groups = f"fixed-players-{slug(role)}", by_population(table, role)
-        section.tables.append(score_table(name, f"Reward of {role}", groups, role))
+        section.tables.append(score_table(data, name, f"Reward of {role}", groups, role))
     return section
 
 
@@ -128,8 +103,10 @@ def statistics(data: ReportData) -> Section | None:
             name, title = f"{statistic}-{slug(role)}", f"{phrase.capitalize()}: {role}"
             published = {} if data.has_opponents else data.published(role, statistic)
             highlight = statistic in HIGHER_IS_BETTER
-            section.tables.append(score_table(name, title, groups, role, published, highlight))
-            section.charts.append(figures.bars(name, title, "", groups, data.colours, published))
+            section.tables.append(
+                score_table(data, name, title, groups, role, published, highlight)
+            )
+            section.charts += bar_charts(data, name, title, "", groups, published)
     if not section.charts:
         return None
     if data.has_opponents:
@@ -185,8 +162,13 @@ def crossplay(data: ReportData) -> Section | None:
         for name in names:
             from_paper = published.get(name, {})
             pairs = list(zip(names, columns, strict=True))
-            cells = [table_cell(column[name], from_paper.get(other)) for other, column in pairs]
-            rows.append([label(name), *cells])
+            fixed = name in FIXED_PLAYERS
+            rows.append(
+                [
+                    label(name),
+                    *(table_cell(c[name], from_paper.get(o), fixed=fixed) for o, c in pairs),
+                ]
+            )
             csv_rows += [
                 {
                     "population": population,
@@ -200,7 +182,11 @@ def crossplay(data: ReportData) -> Section | None:
                 for against, column in pairs
             ]
         header = [f"{role} \\ {others}", *map(label, names)]
-        section.tables.append(ReportTable(f"crossplay-{role}", caption, header, rows, csv_rows))
+        cells = (cell for column in columns for cell in column.values())
+        notes = [explain_cells(cells, data.episodes), budget_note(study, [population], names)]
+        section.tables.append(
+            ReportTable(f"crossplay-{role}", caption, header, rows, csv_rows, notes=notes)
+        )
     return section
 
 
@@ -214,9 +200,18 @@ def generalisation(data: ReportData) -> Section | None:
         f"Agents trained at {last}, cloned to {population} without further training. Only methods "
         "whose networks take any population are compared."
     )
+    if data.has_opponents:
+        methods = [method for method in data.study.methods if method in next(iter(table.values()))]
+        text += (
+            " As the fitness is, the reward of a role is an average over games against the other "
+            f"roles of all these methods ({join(map(label, methods))}), trial by trial; "
+            "results.json has every opponent by itself."
+        )
     section = Section("generalisation", "Generalisation to a doubled population", [text])
     for role in roles_of(table):
         groups, name = by_population(table, role), f"generalisation-{slug(role)}"
-        section.tables.append(score_table(name, f"Reward of {role}", groups, role))
-        section.charts += normalised_chart(data, table, role, "generalisation")
+        title = f"Reward of {role}"
+        section.tables.append(score_table(data, name, title, groups, role))
+        section.charts += bar_charts(data, name, title, "reward per episode", groups, {})
+        section.charts += normalised_charts(data, table, role, "generalisation-normalised")[0]
     return section

@@ -1,14 +1,23 @@
 """Tables of a report: the cells that a page shows, and the rows of the CSV file."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from epcx.evaluation.players import FIXED_PLAYERS
-from epcx.evaluation.results import Cell
-from epcx.reports.figures import format_number, label
+from epcx.evaluation.results import Cell, NormalisedCell
+from epcx.evaluation.statistics import MIN_TRAININGS
+from epcx.reports.figures import format_number
 
 MISSING = "\N{EN DASH}"
 CsvRow = dict[str, str | int | float | None]
+
+
+@dataclass(frozen=True)
+class Note:
+    """Small print of a cell: an uncertainty over episodes or over trainings, or the paper's."""
+
+    kind: Literal["episodes", "trainings", "paper"]
+    text: str
 
 
 @dataclass(frozen=True)
@@ -16,13 +25,13 @@ class TableCell:
     """A number, with its uncertainty and the paper's number in small print below."""
 
     text: str
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     best: bool = False
 
 
 @dataclass(frozen=True)
 class ReportTable:
-    """The first `text_columns` columns hold text, the others numbers."""
+    """The first `text_columns` columns hold text, the others numbers; `notes` stand below."""
 
     name: str
     caption: str
@@ -30,53 +39,65 @@ class ReportTable:
     rows: Sequence[Sequence[str | TableCell]]
     csv_rows: Sequence[CsvRow]
     text_columns: int = 1
+    notes: Sequence[str] = ()
 
 
-def score_table(
-    name: str,
-    caption: str,
-    groups: Mapping[str, Mapping[str, Cell]],
-    role: str,
-    published: Mapping[str, Mapping[str, float]] | None = None,
-    highlight: bool = True,
-) -> ReportTable:
-    """A row per population and a column per method; `highlight` marks the best method."""
-    methods = list(dict.fromkeys(method for cells in groups.values() for method in cells))
-    rows: list[list[str | TableCell]] = []
-    csv_rows: list[CsvRow] = []
-    for population, cells in groups.items():
-        from_paper = (published or {}).get(population, {})
-        means = [cell.mean for method, cell in cells.items() if method not in FIXED_PLAYERS]
-        row: list[str | TableCell] = [population]
-        for method in methods:
-            if method not in cells:
-                row.append(TableCell(MISSING))
-                continue
-            cell, paper_value = cells[method], from_paper.get(method)
-            compared = highlight and method not in FIXED_PLAYERS and len(means) > 1
-            row.append(table_cell(cell, paper_value, compared and cell.mean == max(means)))
-            place: CsvRow = {"population": population, "role": role, "method": method}
-            csv_rows.append({**place, **csv_cell(cell), "paper": paper_value})
-        rows.append(row)
-    return ReportTable(name, caption, ["agents", *map(label, methods)], rows, csv_rows)
+def table_cell(
+    cell: Cell, paper_value: float | None = None, best: bool = False, fixed: bool = False
+) -> TableCell:
+    """Fixed players have no trainings, but may have met several of the opponents'."""
+    paper_note = (
+        () if paper_value is None else (Note("paper", f"paper {format_number(paper_value)}"),)
+    )
+    notes = (*training_notes(cell, fixed), *paper_note)
+    return TableCell(format_number(cell.mean), notes, best)
 
 
-def table_cell(cell: Cell, paper_value: float | None = None, best: bool = False) -> TableCell:
+def training_notes(cell: Cell, fixed: bool = False) -> list[Note]:
+    """An interval or, of few trainings, all values; the error over episodes if there is one."""
+    number = len(cell.values)
+    if number == 1:
+        notes = [] if fixed else [Note("trainings", "1 training")]
+        return [*notes, Note("episodes", f"± {cell.error:.2g}")]
     if cell.interval:
         low, high = map(format_number, cell.interval)
-        uncertainty = f"[{low}, {high}]"
+        shown = f"[{low}, {high}]"
     else:
-        uncertainty = f"± {cell.error:.2g}"
-    paper_note = () if paper_value is None else (f"paper {format_number(paper_value)}",)
-    return TableCell(format_number(cell.mean), (uncertainty, *paper_note), best)
+        shown = ", ".join(map(format_number, cell.values))
+    among = f"against {number} trainings" if fixed else f"{number} trainings"
+    return [Note("trainings", shown), Note("trainings", among)]
+
+
+def explain_cells(cells: Iterable[Cell], episodes: int) -> str:
+    """What the small print of a table means."""
+    found = list(cells)
+    parts = []
+    if any(len(cell.values) == 1 for cell in found):
+        parts.append(
+            f"± is the standard error over {episodes:,} evaluation episodes: how well these agents "
+            "were measured, not how other trainings would do."
+        )
+    if any(len(cell.values) > 1 and not cell.interval for cell in found):
+        parts.append(
+            f"Of fewer than {MIN_TRAININGS} trainings all values are listed, without an interval."
+        )
+    if any(cell.interval for cell in found):
+        kind = "bootstrap" if any(isinstance(x, NormalisedCell) for x in found) else "Student's t"
+        parts.append(f"Brackets are 95% intervals over trainings ({kind}).")
+    return " ".join(parts)
 
 
 def csv_cell(cell: Cell) -> CsvRow:
+    """`low` and `high` are the interval that is shown, if there are enough trainings."""
     low, high = cell.interval or (None, None)
-    return {
+    row: CsvRow = {
         "mean": cell.mean,
         "error_over_episodes": cell.error,
-        "trials": len(cell.values),
+        "trainings": len(cell.values),
+        "values": " ".join(f"{value:.6g}" for value in cell.values),
         "low": low,
         "high": high,
     }
+    if not isinstance(cell, NormalisedCell):
+        row["t95_low"], row["t95_high"] = cell.student_interval or (None, None)
+    return row
