@@ -148,7 +148,7 @@ def test_train_help_shows_the_defaults_of_the_preset(capsys):
     assert "Transitions per update. (default: 128)" in quick
     scratch = help_text("--preset", "quick", "--method", "maddpg")
     assert "or of all. (default: 5000)" in scratch
-    assert "the mean action of the others). (default: mlp)" in scratch
+    assert "as in Yang et al. 2018). (default: mlp)" in scratch
     assert "Transitions per update. (default: 1024)" in help_text()
 
 

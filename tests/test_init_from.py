@@ -60,7 +60,7 @@ def test_agents_of_a_run_are_taken_over_with_critics_and_targets(runs):
     ]
     _, saved = read(RunFolder.open(runs / "full").weights("2", 0, "collector"))
     mine = found.sets["collector"][0].agents
-    np.testing.assert_array_equal(mine.critic.query.weight, saved["critic.query.weight"])
+    np.testing.assert_array_equal(mine.critic.queries[0].weight, saved["critic.queries.0.weight"])
     np.testing.assert_array_equal(
         mine.target_policy.head.layers[0].weight, saved["target_policy.head.layers.0.weight"]
     )
@@ -78,9 +78,9 @@ def test_published_policies_get_fresh_critics_and_a_message(runs):
             policy.head.layers[0].weight, saved["policy.head.layers.0.weight"]
         )
     np.testing.assert_array_equal(
-        only.agents.critic.query.weight, only.agents.target_critic.query.weight
+        only.agents.critic.queries[0].weight, only.agents.target_critic.queries[0].weight
     )
-    assert np.abs(only.agents.critic.query.weight).max() > 0
+    assert np.abs(only.agents.critic.queries[0].weight).max() > 0
 
 
 def test_first_stage_has_as_many_matches_as_asked_although_there_is_one_set(runs, tmp_path):

@@ -116,5 +116,5 @@ def name_settings(config: TrainConfig) -> str:
 
     for preset in get_args(Preset):
         if not differences(algorithm.presets.get(preset, algorithm.Config())):
-            return f"preset {preset}" if algorithm.presets else "default settings"
+            return f"preset {preset}"
     return ", ".join(differences(algorithm.Config()))

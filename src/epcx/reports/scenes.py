@@ -8,6 +8,7 @@ from epcx.errors import InputError
 from epcx.evaluation.results import SCORE
 from epcx.evaluation.study import MAIN_METHOD, Study
 from epcx.evaluation.variants import base
+from epcx.reports import paper
 from epcx.reports.canvas import Canvas
 from epcx.reports.drawing import draw_frame
 from epcx.reports.figures import label
@@ -16,7 +17,6 @@ from epcx.reports.replay import Replay
 from epcx.reports.report_data import Picture, ReplayPair, ReportData, Section
 from epcx.reports.words import among, join
 
-BASELINE = "maddpg"  # which the paper shows beside EPC
 PICTURE_SIDE = 480
 
 
@@ -104,12 +104,13 @@ def replay_pairs(data: ReportData) -> list[ReplayPair]:
 
 
 def self_players(data: ReportData, methods: list[str]) -> list[str]:
-    """EPC, or else the method with most reward, and MADDPG, or else the one with least."""
+    """EPC, or else the method with most reward; and the baseline that the paper shows beside it,
+    or else the one with least."""
     ranked = rank(data, methods)
     if not ranked:
         return []
     strong = next((m for m in methods if base(m) == MAIN_METHOD), ranked[0])
-    weak = next((m for m in methods if base(m) == BASELINE and m != strong), ranked[-1])
+    weak = next((m for m in methods if base(m) == paper.BASELINE and m != strong), ranked[-1])
     return list(dict.fromkeys([strong, weak]))
 
 

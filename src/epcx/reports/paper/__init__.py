@@ -20,6 +20,7 @@ COLOURS = {
     "epc": "#d9622b",
 }
 OPPONENT = "epc"  # the method that all others play against in its tables
+BASELINE = "maddpg"  # that it shows against itself, beside EPC
 # Adversarial Battle is reported as team 1, and is the average of both (appendix, Evaluation).
 TABLES = {
     "grassland": ("grassland_vs_epc", {}),
