@@ -186,12 +186,42 @@ def test_resume_takes_an_older_checkpoint_if_the_newest_is_damaged(tmp_path, uni
     callback = RecordingCallback(lambda: next(chunks) and interrupt())
     with pytest.raises(KeyboardInterrupt):
         train(tmp_path / "run", callback, checkpoint_seconds=0.0)
-    newest = sorted((tmp_path / "run" / "checkpoints").iterdir())[-1] / "match-0.safetensors"
+    newest = max((tmp_path / "run" / "checkpoints").glob("[0-9]*")) / "match-0.safetensors"
     newest.write_bytes(newest.read_bytes()[:-100])
     resumed = RecordingCallback()
     resume(tmp_path / "run", resumed)
     assert "match-0 has another checksum" in resumed.messages[0]
     assert_same_results(tmp_path / "run", uninterrupted)
+
+
+def test_checkpoint_is_written_when_the_batch_system_asks(tmp_path, uninterrupted):
+    """SLURM sends SIGUSR1 before a time limit; after a kill, the run goes on from there."""
+    chunks = iter([False, True])
+    found = []
+
+    def ask():
+        if next(chunks, False):
+            os.kill(os.getpid(), signal.SIGUSR1)
+        found.append(len(list((tmp_path / "run" / "checkpoints").glob("[0-9]*"))))
+
+    callback = RecordingCallback(ask)
+    run = train(tmp_path / "run", callback, checkpoint_seconds=1000.0)
+    assert found[1:3] == [0, 1]  # written right after the chunk in which it was asked for
+    assert any("a checkpoint was asked for and is written" in line for line in callback.messages)
+    assert run.result["ended"] == "finished"
+    assert_same_results(tmp_path / "run", uninterrupted)
+
+
+def test_checkpoint_of_other_settings_is_refused(tmp_path):
+    chunks = iter([False, False, False, True])
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path / "run", RecordingCallback(lambda: next(chunks) and interrupt()))
+    path = tmp_path / "run" / "config.json"
+    metrics = (tmp_path / "run" / "metrics.jsonl").read_bytes()
+    path.write_text(path.read_text().replace('"buffer_size": 400', '"buffer_size": 500'))
+    with pytest.raises(InputError, match="its checkpoints are of other settings"):
+        resume(tmp_path / "run")
+    assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == metrics
 
 
 def test_resume_leaves_a_finished_run_as_it_is(uninterrupted):

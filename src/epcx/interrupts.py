@@ -8,16 +8,21 @@ from typing import Any
 
 
 class Interrupts:
-    """Inside `with`, the first signal is only noted, and `check` raises; the second is not."""
+    """Inside `with`, the first signal is only noted, and `check` raises; the second is not.
+
+    SIGUSR1, which batch systems send before a time limit, asks for a checkpoint.
+    """
 
     def __init__(self) -> None:
         self.noted = False
+        self.asked = False
         self.before: dict[int, Any] = {}
 
     def __enter__(self) -> "Interrupts":
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 self.before[number] = signal.signal(number, self.note)
+            self.before[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, self.ask)
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -30,6 +35,9 @@ class Interrupts:
         self.noted = True
         # Not through `print`: the signal may have come in the middle of one.
         os.write(2, b"\nstopping after this chunk; once more to stop at once\n")
+
+    def ask(self, number: int, frame: FrameType | None) -> None:
+        self.asked = True
 
     def check(self) -> None:
         if self.noted:

@@ -1,6 +1,5 @@
 """How far the matches of a stage are: what a checkpoint holds of a stage in training."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +9,7 @@ from jaxtyping import Bool, Int, PyTree
 from epcx.execution.executor import Executor
 from epcx.execution.tasks import TrainTask
 from epcx.metrics_log import MetricsLog
-from epcx.runs.checkpoint import Arrays, Checkpoint
+from epcx.runs.checkpoint import Arrays, Checkpoint, MatchState, MatchUpdate
 from epcx.runs.weights import named, unnamed
 
 
@@ -22,10 +21,12 @@ class StageProgress:
     done: Int[np.ndarray, "matches"]  # updates
     stopped: Bool[np.ndarray, "matches"]  # diverged
     agents: list[PyTree]  # of matches that have ended; else None
+    saved: Int[np.ndarray, "matches"]  # updates that the last checkpoint holds; 0: none
 
     @classmethod
     def fresh(cls, log: MetricsLog, matches: int) -> "StageProgress":
-        return cls(log, np.zeros(matches, int), np.zeros(matches, bool), [None] * matches)
+        done, stopped, saved = (np.zeros(matches, kind) for kind in (int, bool, int))
+        return cls(log, done, stopped, [None] * matches, saved)
 
     @property
     def ended(self) -> bool:
@@ -33,46 +34,52 @@ class StageProgress:
 
     def snapshot(
         self, executor: Executor, tasks: list[TrainTask]
-    ) -> tuple[list[dict[str, Any]], Iterator[tuple[str, Arrays]]]:
-        """For a checkpoint: facts about every match, and the arrays to go on from."""
-        states: dict[int, Iterator[Arrays]] = {}
+    ) -> tuple[list[dict[str, Any]], dict[str, Arrays], dict[str, MatchUpdate]] | None:
+        """For a checkpoint: facts about every match, the agents of those that have ended, and what
+        the others have changed since the checkpoint before.
+
+        None if that one has states which are not known here, or not yet: it is better.
+        """
+        updates: dict[str, MatchUpdate] = {}
         about: list[dict[str, Any]] = [
             {"updates": None, "ended": agents is not None, "stopped": bool(stopped)}
             | self.log.to_json(match)
             for match, (agents, stopped) in enumerate(zip(self.agents, self.stopped, strict=True))
         ]
         for number, task in enumerate(tasks):
-            found = None if about[task.matches[0]]["ended"] else executor.states(number)
-            if found:
-                states[number] = found[1]
-                for match in task.matches:
-                    about[match]["updates"] = found[0]
-                    if found[0] != self.done[match]:  # an earlier state, at a line of the log
-                        about[match] |= {"weight": 0, "sums": {}}
-
-        def files() -> Iterator[tuple[str, Arrays]]:
-            for match, agents in enumerate(self.agents):
-                if agents is not None:
-                    yield f"match-{match}", named(agents)
-            for number, arrays in states.items():
-                for match, mine in zip(tasks[number].matches, arrays, strict=True):
-                    yield f"match-{match}", mine
-
-        return about, files()
+            if about[task.matches[0]]["ended"]:
+                continue
+            found = executor.changes(number, int(self.saved[task.matches[0]])) or []
+            if not found and self.saved[task.matches[0]]:
+                return None
+            for match, update in zip(task.matches, found, strict=bool(found)):
+                updates[f"match-{match}"] = update
+                about[match]["updates"] = update.until
+                if update.until != self.done[match]:  # an earlier state, at a line of the log
+                    about[match] |= {"weight": 0, "sums": {}}
+        for match, known in enumerate(about):
+            self.saved[match] = known["updates"] or 0
+        agents = {
+            f"match-{match}": named(agents)
+            for match, agents in enumerate(self.agents)
+            if agents is not None
+        }
+        return about, agents, updates
 
     def restore(
         self, matches: tuple[int, ...], checkpoint: Checkpoint, like: PyTree
-    ) -> tuple[int, list[Arrays] | None]:
+    ) -> tuple[int, list[MatchState] | None]:
         """Where the matches of one task can go on from: none of them, if not all can."""
         saved = [checkpoint.about["matches"][match] for match in matches]
-        arrays = [checkpoint.arrays.get(f"match-{match}", {}) for match in matches]
+        states = [checkpoint.state(f"match-{match}") for match in matches]
         updates = {match["updates"] for match in saved}
         whole = all(match["ended"] for match in saved)
         goes_on = not whole and len(updates) == 1 and None not in updates
-        for match, known, mine in zip(matches, saved, arrays, strict=True):
+        for match, known, mine in zip(matches, saved, states, strict=True):
             self.log.restore(match, known, sums=goes_on)
             self.stopped[match] = known["stopped"] and (whole or goes_on)
             if whole:
-                self.agents[match] = unnamed(mine, like)
+                self.agents[match] = unnamed(mine.arrays, like)
             self.done[match] = known["logged"] if whole else known["updates"] if goes_on else 0
-        return (int(self.done[matches[0]]), arrays) if goes_on else (0, None)
+            self.saved[match] = known["updates"] if goes_on else 0
+        return (int(self.done[matches[0]]), states) if goes_on else (0, None)

@@ -3,7 +3,6 @@
 import contextlib
 import time
 from collections.abc import Iterable, Iterator
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +21,15 @@ from epcx.interrupts import Interrupts
 from epcx.metrics_log import MetricsLog, evenly_spaced
 from epcx.networks import kernels
 from epcx.runs import provenance
-from epcx.runs.checkpoint import Arrays, Checkpoint
+from epcx.runs.checkpoint import Arrays, Checkpoint, MatchUpdate
+from epcx.runs.files import json_digest
 from epcx.runs.run import LINEAGE, RunFolder
 from epcx.runs.weights import named, unnamed
 from epcx.stage_progress import StageProgress
 from epcx.teams import initial_generation, weights_metadata
 
-CHECKPOINT_SECONDS = 180.0
-MAX_CHECKPOINT_SHARE = 0.05  # of the time
+CHECKPOINT_SECONDS = 45.0
+MAX_CHECKPOINT_SHARE = 0.03  # of the time, that training waits for copies to the host
 
 
 def train(
@@ -104,16 +104,19 @@ class RunTrainer:
     def train(self, checkpoint: Checkpoint | None = None) -> None:
         """From the beginning, or from a checkpoint."""
         self.loaded = checkpoint
-        self.run.truncate_metrics(checkpoint.about["metrics"] if checkpoint else 0)
         if checkpoint:
+            if checkpoint.about["settings"] != json_digest(self.config.to_json()):
+                self.run.unlock()
+                raise InputError(f"{self.run.path}: its checkpoints are of other settings")
             self.seconds = checkpoint.about["seconds"]
             self.stage_totals = checkpoint.about["stages"]
             self.generation = self._generation(checkpoint)
+        self.run.truncate_metrics(checkpoint.about["metrics"] if checkpoint else 0)
         ended, cause = "failed", None
         try:
             with self.interrupts:
                 if self.generation.sets and checkpoint is None:
-                    self._save("stage", {}, [])  # what it starts from may be gone later
+                    self._save("stage")  # what it starts from may be gone later
                 evolve(self.curriculum, self, self.generation, self._keep)
             ended = "finished"
         except KeyboardInterrupt:
@@ -142,6 +145,7 @@ class RunTrainer:
                 role: {"name": sets[0].record.name, "fitness": sets[0].record.fitness}
                 for role, sets in self.generation.sets.items()
             }
+        self.run.checkpoints.close()
         try:
             self.run.write_result(result)
         except RunError:
@@ -187,6 +191,7 @@ class RunTrainer:
                 )
         if halfway:
             halfway.arrays.clear()
+            halfway.rows.clear()
         label = f"{stage}  ({stage.number + 1}/{len(self.curriculum.stages)})"
         self.callback.on_stage(label, learner.episodes(updates))
         if tasks:
@@ -197,7 +202,7 @@ class RunTrainer:
         )
         agents = jax.tree.map(lambda *x: np.stack(x), *progress.agents)
         stopped = progress.stopped
-        self._save("trained", {"stopped": stopped.tolist()}, [("agents", named(agents))])
+        self._save("trained", {"stopped": stopped.tolist()}, {"agents": named(agents)})
         return Mutants(agents, stopped)
 
     def _run_tasks(self, stage: Stage, tasks: list[TrainTask], progress: StageProgress) -> None:
@@ -217,8 +222,7 @@ class RunTrainer:
                 if report is not None:
                     self._report(stage, tasks[report[0]], report[1], progress)
                 if self.interrupts.noted or (self._due() and not progress.ended):
-                    about, files = progress.snapshot(self.executor, tasks)
-                    self._save("training", {"matches": about}, files)
+                    self._save_training(progress, tasks)
                     self.interrupts.check()
 
     def _report(
@@ -292,7 +296,7 @@ class RunTrainer:
             for rank, chosen in enumerate(sets):
                 self.run.save_agents(str(stage), rank, role, chosen.agents, metadata)
         self.run.write(LINEAGE, generation.lineage.to_json())
-        self._save("stage", {}, [])
+        self._save("stage")
         if self.curriculum.sets is not None:
             for role in generation.sets:
                 self.callback.on_message(f"{stage}: {self._promoted(stage, role)}")
@@ -318,29 +322,63 @@ class RunTrainer:
         return f"promoted {len(chosen)} of {len(mine)}, by fitness: {shown}"
 
     def _due(self) -> bool:
+        """Whether it is time for a checkpoint: asked for, or long enough since the last one."""
+        if self.interrupts.asked:
+            return True
         pause = max(self.checkpoint_seconds, self.save_seconds / MAX_CHECKPOINT_SHARE)
-        return time.monotonic() - self.saved_at >= pause
+        return not self.run.checkpoints.busy and time.monotonic() - self.saved_at >= pause
 
-    def _save(self, phase: str, more: dict[str, Any], files: Iterable[tuple[str, Arrays]]) -> None:
-        """A checkpoint: the sets that the stages before have left, and the files given."""
+    def _save_training(self, progress: StageProgress, tasks: list[TrainTask]) -> None:
+        """A checkpoint of matches in training, of which only copies to the host are waited for."""
         begin = time.monotonic()
-        sets = (
-            (f"{role}-{rank}", named(chosen.agents))
+        asked, self.interrupts.asked = self.interrupts.asked, False
+        self.run.checkpoints.wait()
+        snapshot = progress.snapshot(self.executor, tasks)
+        if snapshot:
+            about, agents, updates = snapshot
+            self._begin_save("training", {"matches": about}, agents, updates)
+        if asked or self.interrupts.noted or not self.checkpoint_seconds:
+            self.run.checkpoints.wait()
+        if asked:
+            self.callback.on_message(f"{self.run.path}: a checkpoint was asked for and is written")
+        self.saved_at = time.monotonic()
+        if self.checkpoint_seconds:
+            self.save_seconds = self.saved_at - begin
+
+    def _save(
+        self,
+        phase: str,
+        more: dict[str, Any] | None = None,
+        files: dict[str, Arrays] | None = None,
+    ) -> None:
+        """A checkpoint between two parts of a stage; it is on disk when this returns."""
+        self._begin_save(phase, more or {}, files or {})
+        self.run.checkpoints.wait()
+        self.saved_at = time.monotonic()
+
+    def _begin_save(
+        self,
+        phase: str,
+        more: dict[str, Any],
+        files: dict[str, Arrays],
+        updates: dict[str, MatchUpdate] | None = None,
+    ) -> None:
+        """A checkpoint: the sets that the stages before have left, and what is given."""
+        sets = {
+            f"{role}-{rank}": named(chosen.agents)
             for role, sets in self.generation.sets.items()
             for rank, chosen in enumerate(sets)
-        )
+        }
         about = {
             "phase": phase,
+            "settings": json_digest(self.config.to_json()),
             "lineage": self.generation.lineage.to_json(),
-            "stages": self.stage_totals,
+            "stages": list(self.stage_totals),
             "seconds": self.seconds + self.clock.total,
             "metrics": self.run.metrics_size(),
             **more,
         }
-        self.run.checkpoints.save(about, chain(sets, files))
-        self.saved_at = time.monotonic()
-        if self.checkpoint_seconds:
-            self.save_seconds = self.saved_at - begin
+        self.run.checkpoints.save(about, {**sets, **files}, updates)
 
     def _generation(self, checkpoint: Checkpoint) -> Generation:
         """The generation that the stages before have left, or that the run started from."""

@@ -13,6 +13,7 @@ from epcx.execution.layout import Layout, lay_out
 from epcx.execution.match_trainer import MatchTrainer
 from epcx.learners import MADDPGConfig
 from epcx.learners.learner import state_bytes
+from epcx.runs.checkpoint import MatchState
 from tests.execution.toy import Options, RandomSearch, Walk
 
 CONFIG = MADDPGConfig("mean-field", batch_size=32, buffer_size=400, num_envs=4, learning_starts=100)
@@ -172,19 +173,64 @@ def test_restored_snapshot_trains_as_if_uninterrupted(saved, restored, matches, 
     first.advance(2)
     if first.layout.shards != second.layout.shards:
         with pytest.raises(InputError, match="resume with as many devices"):
-            second.restore(list(first.snapshot()))
+            second.restore(first.snapshot(0, 2))
         return
-    second.restore(list(first.snapshot()))
-    assert_equal(list(second.snapshot()), list(first.snapshot()))
+    second.restore(first.snapshot(0, 2))
+    assert_equal(states_of(second.snapshot(0, 2)), states_of(first.snapshot(0, 2)))
     assert_equal(second.advance(1), first.advance(1))
     assert_equal(second.agents(), first.agents())
 
 
+def states_of(states):
+    """As trees of arrays."""
+    return [(state.arrays, [(rows.rows, rows.arrays) for rows in state.rows]) for state in states]
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_changes_in_a_row_are_the_whole_state(devices, monkeypatch):
+    """The ring has 5 rounds of 25 steps: after 40 updates of 4 steps it has been overwritten."""
+    monkeypatch.setattr("epcx.learners.maddpg.MIN_SHARD_BYTES", 1)
+    first, second = make(1, devices), make(1, devices)
+    first.start(jax.random.key(0))
+    changes, done = [], 0
+    for updates in (3, 1, 17, 19):
+        first.advance(updates)
+        changes += first.snapshot(done, done + updates)
+        done += updates
+    assert all(len(rows) for state in changes for rows, _ in state.rows)
+    assert len(changes[1].rows[0].rows) < len(changes[0].rows[0].rows) + 1  # only what is new
+    joined = MatchState(changes[-1].arrays, [rows for state in changes for rows in state.rows])
+    second.restore([joined])
+    rings = (jax.tree.leaves(LEARNER.ring(trainer.blocks[0])) for trainer in (first, second))
+    kept = slice(None, None if devices == 1 else -1)  # the last row of a shard is never read
+    for x, y in zip(*rings, strict=True):
+        np.testing.assert_array_equal(x[:, :, kept], y[:, :, kept])
+    assert_equal(second.advance(2), first.advance(2))
+    assert_equal(second.agents(), first.agents())
+
+
+def test_snapshot_does_not_change_while_training_goes_on():
+    trainer, _ = trained(1, 1)
+    (before,) = trainer.snapshot(0, 3)
+    kept = jax.tree.map(np.copy, states_of([before]))
+    trainer.advance(30)
+    assert_equal(states_of([before]), kept)
+
+
+def test_learner_without_a_ring_is_saved_whole():
+    trainer, _ = trained(2, 1, learner=TOY)
+    first, second = trainer.snapshot(1, 3)
+    assert not first.rows
+    other = make(2, 1, learner=TOY)
+    other.restore([first, second])
+    assert_equal(other.advance(1), trainer.advance(1))
+
+
 def test_snapshot_of_other_settings_is_refused():
     trainer, _ = trained(1, 1)
-    larger = make(1, 1, learners.make("maddpg", GAME, replace(CONFIG, buffer_size=800)))
+    larger = make(1, 1, learners.make("maddpg", GAME, replace(CONFIG, num_envs=5)))
     with pytest.raises(InputError, match="of other settings"):
-        larger.restore(list(trainer.snapshot()))
+        larger.restore(trainer.snapshot(0, 3))
 
 
 def test_diverged_match_stops_alone():

@@ -12,6 +12,7 @@ import threading
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -27,6 +28,7 @@ from epcx.execution.match_trainer import MatchTrainer
 from epcx.execution.ray import RayExecutor, pad, trim
 from epcx.execution.tasks import Progress
 from epcx.learners import MADDPG, MADDPGConfig
+from epcx.runs.checkpoint import MatchState
 from epcx.runs.run import RunFolder
 from tests.execution import toy
 from tests.execution.ray_cluster import (
@@ -170,9 +172,39 @@ def test_task_that_keeps_failing_is_reported_by_name(executor):
 def test_input_error_of_a_task_is_raised_at_once(executor):
     """Also of a learner that has been used here, with what it has cached."""
     jax.eval_shape(lambda key: LEARNER.start(key, LEARNER.init(key)), jax.random.key(0))
-    task = make_task(LEARNER, state=[{"nonsense": np.zeros((1, 2))}], done=1)
+    task = make_task(LEARNER, state=[MatchState({"nonsense": np.zeros((1, 2))})], done=1)
     with pytest.raises(InputError, match="of other settings, or another version"):
         list(executor.train([task], print))
+
+
+def test_task_whose_reports_end_too_early_is_repeated():
+    """The end of a task is not its result: a worker may die after a report."""
+    first = Progress(1, 1, {}, np.array([False]), None, False)
+    last = Progress(2, 1, {}, np.array([False]), {"w": np.zeros((1, 1))}, True)
+    submitted = [iter([(first, None)]), iter([(first, None), (last, None)])]
+    executor = object.__new__(RayExecutor)
+    executor.width, executor.ray = 1, FakeRay()
+    executor._submit = lambda one: submitted.pop(0)
+    messages = []
+    reports = list(executor.train([make_task(LEARNER)], messages.append))
+    assert [(index, progress.done) for index, progress in reports] == [(0, 1), (0, 1), (0, 2)]
+    assert len(messages) == 1
+    assert "its reports ended too early; it is repeated from update 0" in messages[0]
+
+
+class FakeRay:
+    """References are the things themselves."""
+
+    exceptions = SimpleNamespace(RayError=OSError, ObjectLostError=OSError)
+
+    def wait(self, references, **options):
+        return references, []
+
+    def get(self, reference):
+        return reference
+
+    def cancel(self, reference, **options):
+        pass
 
 
 def test_slices_have_the_width_that_was_asked_for(two_nodes):

@@ -5,12 +5,14 @@ import json
 import resource
 import shutil
 import signal
+import threading
 
 import numpy as np
 import pytest
 
 from epcx.errors import InputError, RunError
-from epcx.runs.checkpoint import Checkpoints
+from epcx.runs import checkpoint as checkpoint_module
+from epcx.runs.checkpoint import Checkpoints, MatchState, MatchUpdate, Rows
 
 
 @pytest.fixture
@@ -21,7 +23,8 @@ def checkpoints(tmp_path):
 def save(checkpoints, number):
     checkpoints.folder.parent.mkdir(exist_ok=True)
     arrays = {"x": np.arange(number), "flag": np.array([True])}
-    checkpoints.save({"number": number, "loss": 0.1 + 0.2}, [("match-0", arrays)])
+    checkpoints.save({"number": number, "loss": 0.1 + 0.2}, {"match-0": arrays})
+    checkpoints.wait()
 
 
 def load(checkpoints):
@@ -116,7 +119,7 @@ def test_full_disk_leaves_the_previous_checkpoint_intact(checkpoints):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, handler)
-    assert [path.name for path in checkpoints.folder.iterdir()] == ["000001"]
+    assert sorted(path.name for path in checkpoints.folder.iterdir()) == ["000001", "segments"]
     assert load(checkpoints) == (1, [])
 
 
@@ -140,3 +143,122 @@ def test_partially_written_checkpoint_is_ignored_and_removed(checkpoints):
     assert load(checkpoints) == (1, [])
     save(checkpoints, 2)
     assert not partial.exists()
+
+
+# Ring buffers
+
+
+class Ring:
+    """A match with a ring buffer of 4 rows, and its checkpoints."""
+
+    def __init__(self, checkpoints):
+        checkpoints.folder.parent.mkdir(exist_ok=True)
+        self.checkpoints, self.content, self.done = checkpoints, np.zeros((1, 4, 1000)), 0
+
+    def save(self, *rows, since=None):
+        """Writes something into rows, and saves them."""
+        for row in rows:
+            self.content[0, row] += np.random.default_rng(self.done * 7 + row).normal(size=1000)
+        since, self.done = self.done if since is None else since, self.done + 10
+        changed = Rows(np.array(rows, int), {"ring": self.content[:, list(rows)].copy()})
+        state = MatchState({"done": np.array([self.done])}, [changed])
+        self.checkpoints.save({}, {}, {"match-0": MatchUpdate(since, self.done, state)})
+        self.checkpoints.wait()
+
+    def files(self):
+        return sorted((self.checkpoints.folder / "segments").iterdir())
+
+
+def ring_of(checkpoints, notify=print):
+    """What another process finds: the number of updates, and the buffer."""
+    state = Checkpoints(checkpoints.folder).load(notify).state("match-0")
+    ring = np.zeros((1, 4, 1000))
+    for rows, arrays in state.rows:
+        ring[:, rows] = arrays["ring"]
+    return int(state.arrays["done"][0]), ring
+
+
+def test_segments_are_written_once_and_removed_when_overwritten(checkpoints):
+    ring = Ring(checkpoints)
+    for number in range(12):
+        ring.save(number % 4, (number + 1) % 4)
+        done, found = ring_of(checkpoints)
+        assert done == ring.done
+        np.testing.assert_array_equal(found, ring.content)
+        assert len(ring.files()) <= 4  # what two checkpoints need
+    # 12 checkpoints of two rows each, and what else they have, which is little here.
+    assert 12 * 2 * 8000 <= checkpoints.written < 1.1 * 12 * 2 * 8000
+
+
+def test_changes_since_an_earlier_state_replace_the_later_ones(checkpoints):
+    """A task that was lost is repeated from an earlier state."""
+    ring = Ring(checkpoints)
+    ring.save(0, 1, 2, 3)
+    kept = ring.content.copy()
+    ring.save(2)
+    ring.content[:] = kept
+    ring.save(1, since=10)
+    np.testing.assert_array_equal(ring_of(checkpoints)[1], ring.content)
+
+
+def test_resumed_run_appends_to_the_segments_it_found(checkpoints):
+    ring = Ring(checkpoints)
+    ring.save(0, 1, 2)
+    ring.checkpoints = Checkpoints(checkpoints.folder)
+    ring.checkpoints.load(print)
+    ring.save(2)
+    assert len(ring.files()) == 2
+    np.testing.assert_array_equal(ring_of(checkpoints)[1], ring.content)
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "remove"])
+def test_damaged_segment_falls_back_to_the_checkpoint_before(checkpoints, damage):
+    ring = Ring(checkpoints)
+    ring.save(0, 1, 2)
+    before, first = ring.content.copy(), set(ring.files())
+    ring.save(2)
+    (newest,) = set(ring.files()) - first
+    content = bytearray(newest.read_bytes())
+    content[-1] ^= 1
+    {
+        "flip": lambda: newest.write_bytes(content),
+        "truncate": lambda: newest.write_bytes(content[:-1]),
+        "remove": newest.unlink,
+    }[damage]()
+    messages = []
+    done, found = ring_of(checkpoints, messages.append)
+    assert done == 10
+    assert "000002 is damaged" in messages[0]
+    np.testing.assert_array_equal(found, before)
+
+
+def test_full_disk_while_writing_a_segment_keeps_the_checkpoint_before(checkpoints):
+    ring = Ring(checkpoints)
+    ring.save(0, 1)
+    files, before = ring.files(), ring.content.copy()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (12_000, hard))
+    try:
+        with pytest.raises(RunError, match="the one before is intact"):
+            ring.save(1, 2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
+    assert ring.files() == files
+    np.testing.assert_array_equal(ring_of(checkpoints)[1], before)
+
+
+def test_writing_does_not_keep_the_caller_waiting(checkpoints, monkeypatch):
+    checkpoints.folder.parent.mkdir(exist_ok=True)
+    gate = threading.Event()
+    write = checkpoint_module.write_through
+    monkeypatch.setattr(
+        checkpoint_module, "write_through", lambda *x: (gate.wait(10), write(*x))[1]
+    )
+    checkpoints.save({"number": 1}, {"a": {"x": np.zeros(3)}})
+    assert checkpoints.busy
+    assert not checkpoints.numbers()
+    gate.set()
+    checkpoints.wait()
+    assert load(checkpoints)[0] == 1

@@ -10,6 +10,7 @@ from epcx.execution.execution_options import ExecutionOptions
 from epcx.options import Flatten, Positional
 from epcx.reports.terminal import print_plan, print_result
 from epcx.teams import initial_generation
+from epcx.trainer import CHECKPOINT_SECONDS
 
 
 @dataclass(frozen=True)
@@ -25,8 +26,8 @@ class Train:
     out: Path | None = None
     """The folder of the run; by default in runs/, named after game, population, method and seed."""
 
-    checkpoint_minutes: float = 3.0
-    """Between two checkpoints, at least."""
+    checkpoint_minutes: float = CHECKPOINT_SECONDS / 60
+    """Between two checkpoints, at least; SIGUSR1 asks for one at once."""
 
     tensorboard: bool = False
     """Write the metrics for TensorBoard, too (needs the extra `track`)."""
@@ -85,8 +86,8 @@ class Resume:
     run_folder: Annotated[Path, Positional("RUN")]
     """The folder of a run."""
 
-    checkpoint_minutes: float = 3.0
-    """Between two checkpoints, at least."""
+    checkpoint_minutes: float = CHECKPOINT_SECONDS / 60
+    """Between two checkpoints, at least; SIGUSR1 asks for one at once."""
 
     execution: Annotated[ExecutionOptions, Flatten] = field(default_factory=ExecutionOptions)
 

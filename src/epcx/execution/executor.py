@@ -1,6 +1,6 @@
 """The contract of an executor: where matches train and games are played."""
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -9,7 +9,7 @@ from jaxtyping import Array, Key, PyTree
 from epcx.execution.match_trainer import MatchTrainer
 from epcx.execution.tasks import Progress, TrainTask
 from epcx.learners.learner import Learner
-from epcx.runs.checkpoint import Arrays
+from epcx.runs.checkpoint import MatchUpdate
 
 
 @runtime_checkable
@@ -33,8 +33,11 @@ class Executor(Protocol):
         a message then. Closing the generator cancels what still runs.
         """
 
-    def states(self, task: int) -> tuple[int, Iterator[Arrays]] | None:
-        """The newest known state of a task's matches, and the updates after which it was."""
+    def changes(self, task: int, since: int) -> list[MatchUpdate] | None:
+        """The newest known state of a task's matches, as changes since a number of updates.
+
+        Or since an earlier one, if that is not known; None if no state is.
+        """
 
     def play(
         self,

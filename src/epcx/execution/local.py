@@ -13,7 +13,7 @@ from epcx.execution.devices import free_memory, local_devices
 from epcx.execution.match_trainer import MatchTrainer
 from epcx.execution.tasks import Progress, TrainTask, run_task
 from epcx.learners.learner import Learner
-from epcx.runs.checkpoint import Arrays
+from epcx.runs.checkpoint import MatchUpdate
 
 
 class LocalExecutor:
@@ -52,10 +52,11 @@ class LocalExecutor:
             yield 0, progress
         self.trainer = None
 
-    def states(self, task: int) -> tuple[int, Iterator[Arrays]] | None:
+    def changes(self, task: int, since: int) -> list[MatchUpdate] | None:
         if self.trainer is None or not self.trainer.blocks:
             return None
-        return self.done, self.trainer.snapshot()
+        states = self.trainer.snapshot(since, self.done)
+        return [MatchUpdate(since, self.done, state) for state in states]
 
     def play(
         self,

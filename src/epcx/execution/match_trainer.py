@@ -5,7 +5,7 @@ match is sharded over the devices of its group; where there are fewer, matches t
 match becomes does not depend on the others.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 from operator import itemgetter
@@ -15,17 +15,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array, Bool, Float, Int, Key, PyTree
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Shaped
 
 from epcx.errors import InputError
 from epcx.execution.device_groups import DeviceGroups, group_devices
 from epcx.execution.devices import enable_compilation_cache, format_bytes, free_memory
 from epcx.execution.layout import lay_out, max_shards, with_layout
-from epcx.learners.learner import SHARD, Learner, state_bytes
-from epcx.runs.weights import named
+from epcx.learners.learner import SHARD, Learner, RingLearner, state_bytes
+from epcx.runs.checkpoint import MatchState, Rows
+from epcx.runs.weights import named, names_of
 
 SHARDED = PartitionSpec(None, SHARD)  # the first two axes of every array of a state: match, shard
 REPLICATED = PartitionSpec()
+ROWS_AT_ONCE = 16  # of a ring buffer, on their way to the host
+OTHER_SETTINGS = "the checkpoint is of other settings, or another version"
 
 
 class MatchTrainer:
@@ -123,17 +126,26 @@ class MatchTrainer:
 
     # Checkpoints
 
-    def snapshot(self) -> Iterator[dict[str, np.ndarray]]:
-        """The training state of each match: named arrays [shards, ...]."""
-        for block, state in enumerate(self.blocks):
-            arrays = {name: np.asarray(x) for name, x in named(keys_to_data(state)).items()}
+    def snapshot(self, since: int, updates: int) -> list[MatchState]:
+        """What each match has changed since an earlier number of updates, as copies.
+
+        Named arrays [shards, ...]; of a ring buffer, if the learner has one, the rows that have
+        changed, and with `since` 0 all that were ever written.
+        """
+        rows = ring_rows(self.learner, since, updates)
+        states = []
+        for block in range(self.layout.blocks):
+            arrays, ring = self._program(block).snapshot(self.blocks[block], rows)
             left = self.matches - block * self.layout.concurrent
             for row in range(min(self.layout.concurrent, left)):
-                yield {name: x[row] for name, x in arrays.items()}
+                changed = {name: x[row] for name, x in ring.items()}
+                mine = {name: x[row] for name, x in arrays.items()}
+                states.append(MatchState(mine, [Rows(rows, changed)] if changed else []))
+        return states
 
-    def restore(self, matches: Sequence[dict[str, np.ndarray]]) -> None:
-        """Continues from a snapshot, on any devices over which a match has as many shards."""
-        shards = {x.shape[0] for arrays in matches for x in arrays.values()}
+    def restore(self, matches: Sequence[MatchState]) -> None:
+        """Continues from whole states, on any devices over which a match has as many shards."""
+        shards = {x.shape[0] for match in matches for x in match.arrays.values()}
         if len(matches) != self.matches or shards != {self.layout.shards}:
             raise InputError(
                 f"the checkpoint has {len(matches)} matches on {max(shards, default=0)} devices "
@@ -212,16 +224,46 @@ class CompiledMatches:
         with ThreadPoolExecutor(len(lowered)) as pool:
             list(pool.map(lambda program: program.compile(), lowered))
 
-    def restore(self, matches: list[dict[str, np.ndarray]]) -> PyTree:
+    def snapshot(
+        self, state: PyTree, rows: Int[np.ndarray, "rows"]
+    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """Copies of named arrays [matches, shards, ...], and of some rows of the ring buffer."""
+        arrays = named(keys_to_data(state))
+        ring = [arrays.pop(name) for name in self._ring_names]
+        # A state is donated to the next update: what stays here must not share its memory.
+        copies = {name: np.array(x) for name, x in arrays.items()}
+        slices = []
+        for begin in range(0, len(rows) if ring else 0, ROWS_AT_ONCE):
+            some = rows[begin : begin + ROWS_AT_ONCE]
+            padded = np.pad(some, (0, ROWS_AT_ONCE - len(some)), mode="edge")
+            slices.append([np.asarray(x)[:, :, : len(some)] for x in take_rows(ring, padded)])
+        joined = [np.concatenate(parts, 2) for parts in zip(*slices, strict=True)]
+        return copies, dict(zip(self._ring_names, joined, strict=True)) if joined else {}
+
+    def restore(self, matches: list[MatchState]) -> PyTree:
         """The state of matches, from named arrays [shards, ...] of each."""
         shapes = self._state_shapes
         expected = named(keys_to_data(shapes))
-        kinds = {name: (x.shape[1:], x.dtype) for name, x in expected.items()}
-        if any({k: (x.shape, x.dtype) for k, x in match.items()} != kinds for match in matches):
-            raise InputError("the checkpoint is of other settings, or another version")
-        arrays = [np.stack([match[name] for match in matches]) for name in expected]
-        leaves = [jax.device_put(x, self._sharding) for x in arrays]
+        ring = set(self._ring_names)
+        leaves = []
+        for name, like in expected.items():
+            whole = np.zeros(like.shape, like.dtype)
+            for number, match in enumerate(matches):
+                if name in ring:
+                    fill_rows(whole[number], [(rows, x.get(name)) for rows, x in match.rows])
+                else:
+                    fill(whole[number], match.arrays.get(name))
+            leaves.append(jax.device_put(whole, self._sharding))
+        if any(match.arrays.keys() != expected.keys() - ring for match in matches):
+            raise InputError(OTHER_SETTINGS)
         return data_to_keys(jax.tree.unflatten(jax.tree.structure(shapes), leaves), shapes)
+
+    @cached_property
+    def _ring_names(self) -> list[str]:
+        """The names of the arrays of a ring buffer."""
+        if not isinstance(self.learner, RingLearner):
+            return []
+        return jax.tree.leaves(self.learner.ring(names_of(keys_to_data(self._state_shapes))))
 
     @cached_property
     def _key_shapes(self) -> Any:
@@ -250,6 +292,38 @@ class CompiledMatches:
             return jax.vmap(function)(*stacks)
         one = function(*jax.tree.map(lambda x: x[0], stacks))
         return jax.tree.map(lambda x: x[None], one)
+
+
+@jax.jit
+def take_rows(ring: list[Array], rows: Int[Array, "rows"]) -> list[Array]:
+    """Rows of arrays [matches, shards, rows, ...]."""
+    return [x[:, :, rows] for x in ring]
+
+
+def ring_rows(learner: Learner, since: int, updates: int) -> Int[np.ndarray, "rows"]:
+    if not isinstance(learner, RingLearner):
+        return np.zeros(0, int)
+    return learner.ring_rows(since, updates)
+
+
+def fill_rows(
+    ring: Shaped[np.ndarray, "shards rows *shape"],
+    changes: Sequence[tuple[Int[np.ndarray, "_"], np.ndarray | None]],
+) -> None:
+    """Writes rows that were saved one after the other."""
+    for rows, found in changes:
+        if len(rows) and not 0 <= rows.min() <= rows.max() < ring.shape[1]:
+            raise InputError(OTHER_SETTINGS)
+        part = np.empty((len(ring), len(rows), *ring.shape[2:]), ring.dtype)
+        fill(part, found)
+        ring[:, rows] = part
+
+
+def fill(place: np.ndarray, found: np.ndarray | None) -> None:
+    """Writes an array that was saved, if it is of the right kind."""
+    if found is None or found.shape != place.shape or found.dtype != place.dtype:
+        raise InputError(OTHER_SETTINGS)
+    place[...] = found
 
 
 def add_shard_axis(tree: PyTree) -> PyTree:

@@ -5,8 +5,8 @@ training task that is lost is repeated elsewhere, from the last state that it ha
 """
 
 import contextlib
-from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -20,15 +20,27 @@ from epcx.execution.devices import format_bytes
 from epcx.execution.layout import memory_remedy
 from epcx.execution.match_trainer import MatchTrainer
 from epcx.execution.ray_cluster import RayCluster, reraise_own_errors
-from epcx.execution.ray_worker import TRAIN_MATCHES, Resources, play_games
+from epcx.execution.ray_worker import TRAIN_MATCHES, Changes, Resources, join_changes, play_games
 from epcx.execution.tasks import Progress, TrainTask
 from epcx.learners.learner import Learner, state_bytes
-from epcx.runs.checkpoint import Arrays
+from epcx.runs.checkpoint import MatchUpdate, without_overwritten
 
 POLL_SECONDS = 0.5  # between two looks for interrupts
 RETRIES = 3  # of a task that does not get any further
 MAX_TEAMS = 32  # in a task
 cached_state_bytes = lru_cache(maxsize=8)(state_bytes)  # asked for every task
+
+
+@dataclass(frozen=True)
+class HandedOver:
+    """Changes of states, which the cluster keeps."""
+
+    changes: Changes
+    reference: Any
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        return self.changes.rows
 
 
 @dataclass
@@ -37,10 +49,15 @@ class RunningTask:
 
     task: TrainTask  # padded
     matches: int  # without padding
-    done: int = 0  # updates
-    state: Any = None  # a reference to what a worker has handed over
+    changes: list[HandedOver] = field(default_factory=list)  # the first from the beginning
     furthest: int = 0  # the last update that was logged
     failures: int = 0  # since then
+    ended: bool = False  # its last report has come
+
+    @property
+    def done(self) -> int:
+        """Updates after which the state is known."""
+        return self.changes[-1].changes.until if self.changes else 0
 
 
 class RayExecutor:
@@ -52,7 +69,7 @@ class RayExecutor:
         gpus_per_task: int | None = None,
         cpus_per_task: int = 1,
         matches_per_task: int | None = None,
-        state_seconds: float = 180.0,
+        state_seconds: float = 45.0,
     ):
         """A task takes one GPU by default, or one CPU where there are no GPUs.
 
@@ -110,8 +127,7 @@ class RayExecutor:
         self, tasks: list[TrainTask], notify: Callable[[str], None]
     ) -> Generator[tuple[int, Progress] | None, None, None]:
         self.tasks = [
-            RunningTask(pad(task, self.width), len(task.matches), task.done, self._put(task))
-            for task in tasks
+            RunningTask(pad(task, self.width), len(task.matches), self._put(task)) for task in tasks
         ]
         running = {self._submit(one): index for index, one in enumerate(self.tasks)}
         try:
@@ -123,16 +139,21 @@ class RayExecutor:
                     index = running[results]
                     one = self.tasks[index]
                     try:
-                        progress, saves = self.ray.get(next(results))
-                        if saves:
-                            one.state, one.done = next(results), progress.done
+                        progress, saved = self.ray.get(next(results))
+                        if saved:
+                            over = HandedOver(saved, next(results))
+                            one.changes = without_overwritten([*one.changes, over])
                     except StopIteration:
                         del running[results]
+                        if not one.ended:  # its worker died between two reports
+                            self._recover(one, None, notify)
+                            running[self._submit(one)] = index
                     except self.ray.exceptions.RayError as error:
                         del running[results]
                         self._recover(one, error, notify)
                         running[self._submit(one)] = index
                     else:
+                        one.ended = progress.ended
                         if progress.done > one.furthest and progress.done in one.task.log_at:
                             one.furthest, one.failures = progress.done, 0
                         yield index, trim(progress, one.matches)
@@ -141,14 +162,21 @@ class RayExecutor:
                 with contextlib.suppress(Exception):
                     self.ray.cancel(results, force=True)
 
-    def states(self, task: int) -> tuple[int, Iterator[Arrays]] | None:
+    def changes(self, task: int, since: int) -> list[MatchUpdate] | None:
         one = self.tasks[task]
-        if one.state is None:
+        if not one.changes:
             return None
+        newer = [over for over in one.changes if over.changes.since >= since]
+        if since != one.done and (not newer or newer[0].changes.since != since):
+            newer, since = one.changes, 0
         try:
-            return one.done, iter(self.ray.get(one.state)[: one.matches])
+            # Of the newest, all arrays are needed, whether it has rows or not.
+            states = join_changes(self.ray.get([x.reference for x in newer or one.changes[-1:]]))
         except self.ray.exceptions.RayError:  # lost with its node: the task will be repeated, too
             return None
+        if not newer:
+            states = [state._replace(rows=[]) for state in states]
+        return [MatchUpdate(since, one.done, state) for state in states[: one.matches]]
 
     def play(
         self,
@@ -205,28 +233,34 @@ class RayExecutor:
         task = replace(one.task, done=one.done, state=None)
         memory = self._node_memory(task.learner, len(task.matches))
         remote = self._remote(TRAIN_MATCHES, max_retries=0, memory=memory).options(name=task.name)
+        known = (over.reference for over in one.changes)
         return remote.remote(
-            Shipped(task.learner, task), one.state, self.state_seconds, self.resources
+            Shipped(task.learner, task), self.state_seconds, self.resources, *known
         )
 
-    def _recover(self, one: RunningTask, error: Exception, notify: Callable[[str], None]) -> None:
+    def _recover(
+        self, one: RunningTask, error: Exception | None, notify: Callable[[str], None]
+    ) -> None:
         """Decides from which state a failed task continues; raises if it fails again and again."""
-        reraise_own_errors(error)
+        if error is not None:
+            reraise_own_errors(error)
         one.failures += 1
-        cause = self.cluster.cause_of(error)
+        cause = self.cluster.cause_of(error) if error else "its reports ended too early"
         if one.failures > RETRIES:
             raise RunError(
                 f"{one.task.name} has failed {one.failures} times in a row: {cause}"
             ) from None
         if isinstance(error, self.ray.exceptions.ObjectLostError) or one.failures == RETRIES:
-            one.state, one.done = None, 0
+            one.changes = []
         notify(f"{one.task.name}: {cause}; it is repeated from update {one.done}")
 
-    def _put(self, task: TrainTask) -> Any:
-        """A reference to the state that a task begins with, padded."""
+    def _put(self, task: TrainTask) -> list[HandedOver]:
+        """The state that a task begins with, padded."""
         if task.state is None:
-            return None
-        return self.ray.put(task.state + task.state[-1:] * (self.width - len(task.state)))
+            return []
+        padded = task.state + task.state[-1:] * (self.width - len(task.state))
+        rows = {int(row) for some in task.state[0].rows for row in some.rows}
+        return [HandedOver(Changes(0, task.done, tuple(rows)), self.ray.put(padded))]
 
     def _node_memory(self, learner: Learner, width: int) -> int:
         """Bytes of its node's memory that a task takes."""

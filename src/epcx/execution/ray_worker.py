@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
@@ -15,10 +15,10 @@ from jaxtyping import PyTree, UInt32
 from epcx.execution.arena import Arena, joint_policy
 from epcx.execution.devices import CONFIG
 from epcx.execution.layout import memory_remedy
-from epcx.execution.match_trainer import MatchTrainer
+from epcx.execution.match_trainer import MatchTrainer, ring_rows
 from epcx.execution.tasks import Progress, TrainTask, run_task
 from epcx.learners.learner import Learner
-from epcx.runs.checkpoint import Arrays
+from epcx.runs.checkpoint import MatchState
 
 
 class Resources(NamedTuple):
@@ -37,28 +37,50 @@ class Resources(NamedTuple):
         return self.num_cpus
 
 
+class Changes(NamedTuple):
+    """That the states of a task's matches follow: as changes, in these rows of ring buffers."""
+
+    since: int  # updates
+    until: int
+    rows: tuple[int, ...]
+
+
 def train_matches(
     task: TrainTask,
-    state: list[Arrays] | None,
     state_seconds: float,
     resources: Resources,
-) -> Iterator[tuple[Progress, bool] | list[Arrays]]:
-    """Progress, and whether the state after it follows, which it does every `state_seconds`."""
+    *changes: list[MatchState],
+) -> Iterator[tuple[Progress, Changes | None] | list[MatchState]]:
+    """Progress; every `state_seconds` the changes that follow it, and then the states with them.
+
+    `changes` are those that the task has handed over before, from which it goes on.
+    """
     width = len(task.matches)
     trainer = cached_trainer(task.learner, width, resources.devices())
     limit = int(0.8 * trainer.free_bytes) // width
     trainer.check_memory(partial(memory_remedy, task.learner, limit))
     try:
-        saved = time.monotonic()
+        saved, since = time.monotonic(), task.done
+        state = join_changes(changes) if changes else None
         for progress in run_task(trainer, replace(task, state=state)):
             due = time.monotonic() - saved >= state_seconds
-            saves = due and progress.done in task.log_at and not progress.ended
-            yield progress, saves
-            if saves:
-                yield list(trainer.snapshot())
-                saved = time.monotonic()
+            if not due or progress.done not in task.log_at or progress.ended:
+                yield progress, None
+                continue
+            rows = ring_rows(trainer.learner, since, progress.done)
+            yield progress, Changes(since, progress.done, tuple(rows.tolist()))
+            yield trainer.snapshot(since, progress.done)
+            saved, since = time.monotonic(), progress.done
     finally:
         trainer.blocks = []
+
+
+def join_changes(changes: Sequence[list[MatchState]]) -> list[MatchState]:
+    """The states of matches after changes that follow each other."""
+    return [
+        MatchState(mine[-1].arrays, [rows for change in mine for rows in change.rows])
+        for mine in zip(*changes, strict=True)
+    ]
 
 
 # Ray asks whether a function is a generator, which decorators such as jaxtyping's would hide.

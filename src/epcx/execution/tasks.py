@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, PyTree, UInt32
 
 from epcx.execution.match_trainer import MatchTrainer
 from epcx.learners.learner import Learner
-from epcx.runs.checkpoint import Arrays
+from epcx.runs.checkpoint import MatchState
 
 CHUNK_SECONDS = 2.0  # between two reports
 
@@ -33,7 +33,7 @@ class TrainTask:
     log_at: tuple[int, ...]  # updates at which a report ends, the last update included
     snapshot_at: tuple[int, ...] = ()  # updates at which the agents are reported, as at the end
     done: int = 0  # updates after which `state` was saved
-    state: list[Arrays] | None = None  # of each match
+    state: list[MatchState] | None = None  # of each match
 
 
 class Progress(NamedTuple):

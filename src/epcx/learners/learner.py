@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from epcx import registry
@@ -124,6 +125,24 @@ class ShardedLearner(Protocol):
 
     def memory_advice(self, limit: int) -> str | None:
         """The option that would keep the state of a match below `limit` bytes, if there is one."""
+
+
+@runtime_checkable
+class RingLearner(Protocol):
+    """What a learner may say about a ring buffer in its state, so that checkpoints write it once.
+
+    Without it, every checkpoint holds the whole state.
+    """
+
+    def ring(self, state: PyTree) -> PyTree:
+        """The part of a state that is overwritten row by row: arrays [rows, ...]."""
+
+    def ring_rows(self, since: int, updates: int) -> Int[np.ndarray, "rows"]:
+        """The rows that differ after `updates` updates from those after `since`.
+
+        0 for `since`: from those of an empty ring, so that what was written before the first
+        update counts.
+        """
 
 
 def state_bytes(learner: Learner) -> int:

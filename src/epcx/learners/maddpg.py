@@ -11,13 +11,21 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from epcx.games import Game, World
 from epcx.learners.learner import SHARD, Learner, tree_bytes
 from epcx.learners.maddpg_config import PRESETS, MADDPGConfig
-from epcx.learners.replay_buffer import ReplayBuffer, Step, Transition, buffer_bytes
+from epcx.learners.replay_buffer import (
+    ReplayBuffer,
+    Step,
+    Transition,
+    buffer_bytes,
+    buffer_rounds,
+    rows_between,
+)
 from epcx.learners.rollout import (
     StepNoise,
     available_actions,
@@ -196,6 +204,19 @@ class MADDPG(Learner):
         while batch // slices * widest > room and batch % (2 * slices) == 0:
             slices *= 2
         return replace(self, slices=slices, agents_at_once=1 if on_cpu else None, shards=shards)
+
+    def ring(self, state: State) -> PyTree:
+        return state.buffer.worlds, state.buffer.steps
+
+    def ring_rows(self, since: int, updates: int) -> Int[np.ndarray, "rows"]:
+        config = self.config
+
+        def steps(updates: int) -> int:
+            return config.warmup_steps + updates * config.steps_per_update
+
+        rounds = buffer_rounds(self.game, config.num_envs, config.buffer_size)
+        first = steps(since) if since else 0
+        return rows_between(first, steps(updates), self.game.horizon, rounds, self.shards)
 
     def state_bytes(self) -> int:
         config = self.config

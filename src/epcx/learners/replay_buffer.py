@@ -13,6 +13,7 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Shaped
 
 from epcx.games import Game, World
@@ -50,7 +51,7 @@ class ReplayBuffer(eqx.Module):
 
         With several shards, one shard of that.
         """
-        rounds = 1 + -(-capacity // (num_envs * game.horizon))
+        rounds = buffer_rounds(game, num_envs, capacity)
         rows = -(-rounds // shards) + int(shards > 1)  # the last row takes what others keep
         n = game.num_agents
 
@@ -116,6 +117,19 @@ class ReplayBuffer(eqx.Module):
         mine = jax.tree.map(lambda x: jnp.where(here, x, 0), drawn)
         whole = jax.lax.psum(mine, SHARD)
         return jax.tree.map(lambda x, like: x.astype(like.dtype), whole, drawn)
+
+
+def buffer_rounds(game: Game, num_envs: int, capacity: int) -> int:
+    """As many as have room for `capacity` transitions, and one to be written."""
+    return 1 + -(-capacity // (num_envs * game.horizon))
+
+
+def rows_between(
+    first: int, last: int, horizon: int, rounds: int, shards: int
+) -> Int[np.ndarray, "rows"]:
+    """The rows of a shard that the steps from `first` up to before `last` are stored in."""
+    written = np.arange(first // horizon, -(-last // horizon))[-rounds:]
+    return np.unique(written % rounds // shards)
 
 
 def buffer_bytes(game: Game, num_envs: int, capacity: int, shards: int = 1) -> int:
