@@ -4,7 +4,7 @@ from typing import Any
 
 from epcx.games import Game
 from epcx.learners import learner
-from epcx.learners.learner import Learner, ShardedLearner
+from epcx.learners.learner import Learner, RingLearner, ShardedLearner
 from epcx.learners.maddpg import MADDPG
 from epcx.learners.maddpg_config import MADDPGConfig
 from epcx.registry import Registry, reference
@@ -17,6 +17,7 @@ __all__ = [
     "MADDPG",
     "Learner",
     "MADDPGConfig",
+    "RingLearner",
     "ShardedLearner",
     "find",
     "full_name",
