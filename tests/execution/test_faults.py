@@ -16,34 +16,37 @@ from tests.execution.ray_cluster import (
     TINY,
     kill_a_worker,
     nodes,
-    training_workers,
 )
 from tests.factories import RecordingCallback
 from tests.processes import assert_same_results, command, environment, run_epcx
 
 
 class Faults:
-    """Every few seconds a worker is killed, or a node, which is replaced."""
+    """Kills workers, and nodes, which are replaced: by progress, not by the clock.
 
-    def __init__(self, cluster, seed):
+    After every few reports of training the next fault of a list follows, so that a training with
+    one seed always suffers the same, however fast the machine is.
+    """
+
+    def __init__(self, cluster, seed, faults):
         self.cluster, self.rng = cluster, random.Random(seed)
-        self.killed = {"workers": 0, "nodes": 0}
+        self.left = list(faults)
+        self.reports = 0
         self.plan()
 
     def plan(self):
-        self.next = time.monotonic() + self.rng.uniform(10, 16)
+        self.next = self.reports + self.rng.randint(20, 40)
 
     def __call__(self):
-        if time.monotonic() < self.next:
+        self.reports += 1
+        if not self.left or self.reports < self.next:
             return
-        if self.rng.random() < 0.6 and training_workers():
+        if self.left.pop(0) == "worker":
             kill_a_worker(self.rng)
-            self.killed["workers"] += 1
         else:
             others = [node for node in self.cluster.list_all_nodes() if not node.head]
             self.cluster.remove_node(self.rng.choice(others), allow_graceful=False)
             self.cluster.add_node(**NODE)
-            self.killed["nodes"] += 1
         self.plan()
 
 
@@ -56,11 +59,11 @@ def test_training_survives_the_loss_of_workers_and_nodes(tmp_path):
     calm = trainer.train(config, tmp_path / "calm", LocalExecutor()).path
     callback = RecordingCallback()
     with nodes(3) as cluster:
-        callback.on_report = faults = Faults(cluster, seed=0)
+        planned = ["worker", "node", "worker", "worker", "node", "worker"]
+        callback.on_report = faults = Faults(cluster, 0, planned)
         executor = RayExecutor(state_seconds=1.0)
         run = trainer.train(config, tmp_path / "run", executor, callback)
-    assert faults.killed["workers"] > 0
-    assert faults.killed["nodes"] > 0
+    assert not faults.left, f"the training was over before {faults.left}"
     assert any("it is repeated" in line for line in callback.messages), callback.messages
     assert_same_results(run.path, calm)
 
