@@ -10,6 +10,7 @@ import pytest
 import epcx
 from epcx import games
 from epcx.cli import main
+from epcx.errors import one_line
 from epcx.reports import replay
 from tests.processes import run_epcx
 
@@ -87,7 +88,17 @@ def test_replay_seed_fixes_the_episode(tmp_path):
         ),
         (["replay", "grassland", "--out", "no/such/folder/a.html"], "there is no folder"),
         (["replay", "grassland", "--seed", "-1"], "seed -1 is not a whole number"),
-        (["replay", "grassland", "--population", "9" * 5000 + "-1"], "is malformed"),
+        (["replay", "grassland", "--population", "9" * 5000 + "-1"], "is too large: at most 10000"),
+        (["evaluate", "x" * 300], ": file name too long"),
+        (["evaluate", f"./{'x' * 300}/b"], ": file name too long"),
+        (["replay", "x" * 5000], "x: file name too long"),
+        (["train", "x" * 5000], "epcx: unknown game 'xxx"),
+        (["train", "grassland", "--method", "x" * 5000], "epcx: unknown method 'xxx"),
+        (["train", "grassland", "--learner", "x" * 5000], "epcx: unknown learner 'xxx"),
+        (["x" * 5000], "epcx: unknown command 'xxx"),
+        (["evaluate", "a\nb\x1b[2J"], "epcx: a?b?[2J is not a run"),
+        (["train", "grassland", "--learning-rate", "1e-45"], "learning-rate 1e-45 is not a number"),
+        (["train", "grassland", "--logit-penalty", "1e300"], "logit-penalty 1e+300 is not 0 or a"),
         (["replay", "grassland", "--out", "x" * 300 + ".html"], "file name too long"),
         (["replay", "grassland", "--title", "\x1b[2J"], "title contains control characters"),
         (["replay", "missing.json"], "cannot read the replay missing.json: no such file"),
@@ -111,7 +122,9 @@ def test_replay_seed_fixes_the_episode(tmp_path):
 )
 def test_bad_input_is_refused_in_one_sentence(error_of, tmp_path, monkeypatch, arguments, sentence):
     monkeypatch.chdir(tmp_path)
-    assert sentence in error_of(*arguments)
+    message = error_of(*arguments)
+    assert sentence in message
+    assert len(message) < 420
     assert list(tmp_path.iterdir()) == []
 
 
@@ -204,12 +217,24 @@ def test_full_disk_is_reported_in_one_sentence():
     assert result.stderr == "epcx: cannot write the output: no space left on device\n"
 
 
-def test_reader_that_has_gone_is_no_error():
+@pytest.mark.parametrize("arguments", [["games", "--json"], ["games"], ["train", "--help"]])
+def test_reader_that_has_gone_is_no_error(arguments):
+    with broken_pipe() as pipe:
+        result = run_epcx(*arguments, stdout=pipe)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_job_that_cannot_show_its_progress_has_not_succeeded(tmp_path):
+    with broken_pipe() as pipe:
+        code = "import sys; from epcx.cli import main; sys.argv[1:] = ['games']; main()"
+        result = subprocess.run([sys.executable, "-c", code], stdout=pipe, stderr=pipe)
+    assert result.returncode == 141
+
+
+def broken_pipe():
     reading, writing = os.pipe()
     os.close(reading)
-    with open(writing, "w") as pipe:
-        result = run_epcx("games", "--json", stdout=pipe)
-    assert (result.returncode, result.stderr) == (0, "")
+    return open(writing, "w")
 
 
 def test_terminal_without_unicode_gets_question_marks():
@@ -222,3 +247,12 @@ def test_terminal_without_unicode_gets_question_marks():
 def test_version_as_a_module():
     result = run_epcx("--version")
     assert result.stdout.strip() == f"epcx {epcx.__version__}"
+
+
+def test_messages_are_one_line_of_limited_length():
+    assert one_line("a\nb\tc\u2028d\x1b") == "a?b?c?d?"
+    assert one_line("Größe 3·2") == "Größe 3·2"
+    short = one_line("begin " + "x" * 5000 + " end")
+    assert short.startswith("begin x")
+    assert short.endswith("x end")
+    assert len(short) < 420

@@ -318,3 +318,38 @@ def test_memory_check_names_options_that_help(method, option):
     less = replace(config.learner_config, buffer_size=int(size))
     replace(config, learner_config=less).check_memory(executor)
     replace(config, **{option: int(matches)}).check_memory(executor)
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"shaped_fitness": "no"}, "shaped_fitness is 'no', not true or false"),
+        ({"population": "2-1"}, "population is '2-1', not a list"),
+        ({"population": [3]}, r"population\[0\] is 3, not text"),
+        ({"population": []}, "population is empty"),
+        ({"population": ["9" * 5000]}, "population"),
+        ({"seed": 10**4000}, "seed is 1000.*, not a whole number"),
+        ({"episodes": 1.5}, "episodes is 1.5, not a whole number"),
+        ({"episodes": True}, "episodes is True, not a whole number"),
+        ({"matches": "all"}, "matches is 'all', not a whole number or null"),
+        ({"budget": "all"}, "budget is 'all', not 'lineage' or 'total'"),
+        ({"game": None}, "game is None, not text"),
+        ({"learner": []}, r"learner is \[\], not text"),
+        ({"learner_config": {"batch_per_agent": "no"}}, "learner_config.batch_per_agent is 'no'"),
+        ({"learner_config": {"batch_size": 2**70}}, "learner_config.batch_size is 1180"),
+        ({"learner_config": {"gamma": "x"}}, "learner_config.gamma is 'x', not a number"),
+    ],
+)
+def test_settings_of_a_wrong_type_are_refused_in_one_sentence(tmp_path, changes, complaint):
+    settings = presets.make_config("grassland", preset="smoke").to_json()
+    run = RunFolder.create(tmp_path / "run", {**settings, **changes}, {})
+    with pytest.raises(InputError, match=complaint) as caught:
+        _ = TrainConfig.of(RunFolder.open(run.path)).games
+    assert "\n" not in str(caught.value)
+
+
+def test_version_with_too_many_digits_is_refused(tmp_path):
+    settings = presets.make_config("grassland", preset="smoke").to_json()
+    run = RunFolder.create(tmp_path / "run", settings, {"epcx": "9" * 5000})
+    with pytest.raises(InputError, match="newer than this"):
+        RunFolder.open(run.path)

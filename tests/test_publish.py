@@ -7,6 +7,7 @@ from safetensors import safe_open
 
 import epcx
 from epcx.cli import main
+from epcx.errors import InputError
 from epcx.publish import publish, thinned
 from epcx.runs.run import RunFolder
 from tests.factories import make_run
@@ -85,3 +86,27 @@ def test_evaluation_shows_the_results_of_the_paper_at_its_populations(capsys, ru
     assert "64.82" in shown
     main([*evaluate, "2"])
     assert "paper" not in capsys.readouterr().out
+
+
+def test_failed_publication_leaves_nothing(monkeypatch, run, tmp_path):
+    monkeypatch.setattr(RunFolder, "lineage", lambda self: [{"name": 3}])
+    with pytest.raises(InputError, match="the lineage is damaged"):
+        publish(run, tmp_path / "copy")
+    assert not list(tmp_path.iterdir())
+
+
+def test_run_is_not_published_into_itself(error_of, run):
+    before = sorted(run.path.parent.rglob("*"))
+    for place in (run.path / "copy", run.path, run.path.parent):
+        assert "lie in one another" in error_of("publish", run.path, "--out", place)
+    assert sorted(run.path.parent.rglob("*")) == before
+
+
+def test_published_weights_have_checksums(run, copy):
+    flipped = bytearray(copy.weights("1", 0, "collector").read_bytes())
+    assert len((copy.path / "digests.jsonl").read_text().splitlines()) == 2
+    flipped[-1] ^= 1
+    other = RunFolder.open(publish(run, copy.path.parent / "other", sets=1).path)
+    other.weights("1", 0, "collector").write_bytes(flipped)
+    with pytest.raises(InputError, match="is damaged, or of another run"):
+        other.weights("1", 0, "collector")

@@ -1,42 +1,67 @@
 """The entry point of `epcx`: reads the command line, and turns every failure into a sentence."""
 
 import contextlib
+import errno
 import io
 import os
+import select
 import sys
 import warnings
 from collections.abc import Sequence
+from typing import NoReturn
 
-from epcx import __version__
-from epcx.errors import InputError, Notice, RunError, reason
+from epcx import __version__, startup
+from epcx.errors import InputError, Notice, RunError, one_line, reason
 
 DEFAULT_FORMAT = warnings.formatwarning
+INTERRUPTED = 130  # exit codes of shells: 128 and the number of the signal
+BROKEN_PIPE = 141
+# What the system says of paths that are wrong, whatever is on the disk.
+BAD_PATH = (errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL, errno.EILSEQ)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
+    """The command line of this process, or another one that is run within it."""
+    if arguments is not None:
+        answer(arguments)
+        return
+    startup.handle_signals()
+    try:
+        answer(sys.argv[1:])
+    except SystemExit as end:
+        if end.code == INTERRUPTED:
+            os._exit(INTERRUPTED)  # waits for no thread, some of which may be compiling
+        raise
+
+
+def answer(arguments: Sequence[str]) -> None:
     """Bad input ends with one sentence and exit code 2, never with a traceback."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without Unicode gets question marks
     warnings.formatwarning = format_warning
     try:
-        run(arguments)
+        run(list(arguments))
         sys.stdout.flush()
     except InputError as error:
-        stop(str(error), 2)
+        stop(error, 2)
     except KeyboardInterrupt:
-        stop("interrupted", 130)
+        stop("interrupted", INTERRUPTED)
     except BrokenPipeError:  # the reader of our output has gone, as `head` does
-        discard_output()
-        sys.exit(0)
+        end_without_reader()
+    except SystemExit as end:
+        if not isinstance(end.__context__, BrokenPipeError):  # which is what Rich makes of it
+            raise
+        end_without_reader()
     except RunError as error:
-        stop(str(error), 1)
+        stop(error, 1)
     except RuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
         stop("the device's memory is exhausted: use a smaller batch, buffer or population", 1)
     except OSError as error:
+        if error.errno in BAD_PATH and error.filename is not None:
+            stop(f"{error.filename}: {reason(error)}", 2)
         discard_output()
         stop(f"cannot write the output: {reason(error)}", 1)
 
@@ -67,7 +92,9 @@ def run(arguments: list[str]) -> None:
     except options.HelpRequested as request:
         options.print_help(command, default(request.given), types)
     else:
-        options.build(command, given, default(given), types).run()
+        task = options.build(command, given, default(given), types)
+        with startup.interruptible():
+            task.run()
 
 
 def format_warning(
@@ -79,13 +106,22 @@ def format_warning(
 ) -> str:
     """Notices as sentences, and other warnings as usual."""
     if issubclass(category, Notice):
-        return f"epcx: {message}\n"
+        return f"epcx: {one_line(message)}\n"
     return DEFAULT_FORMAT(message, category, filename, lineno, line)
 
 
-def stop(message: str, code: int) -> None:
-    print(f"epcx: {message}", file=sys.stderr)
+def stop(message: object, code: int) -> NoReturn:
+    """Ends with one line, whatever names and paths the message holds."""
+    print(f"epcx: {one_line(message)}", file=sys.stderr)
     sys.exit(code)
+
+
+def end_without_reader() -> NoReturn:
+    """All is well if nobody reads results on; a job that cannot report progress was cut short."""
+    discard_output()
+    progress = select.poll()
+    progress.register(2, 0)  # errors are always reported
+    sys.exit(BROKEN_PIPE if progress.poll(0) else 0)
 
 
 def discard_output() -> None:

@@ -15,7 +15,8 @@ from epcx.games import Game, Population
 from epcx.learners import Learner, ShardedLearner
 from epcx.learners.learner import state_bytes
 from epcx.options import Flatten, Positional
-from epcx.runs.run import RunFolder
+from epcx.runs.run import CONFIG, RunFolder
+from epcx.typed_json import from_json
 
 MAX_MATCHES = 10_000
 MAX_SETS = 100
@@ -273,20 +274,13 @@ class TrainConfig:
     @classmethod
     def of(cls, run: RunFolder) -> "TrainConfig":
         """The settings that a run was trained with."""
-        settings = run.settings
-        try:
-            learner = learners.find(run.setting("learner"))
-            return cls(
-                **{
-                    **settings,
-                    "population": tuple(str(name) for name in run.setting("population")),
-                    "learner_config": learner.Config(**run.setting("learner_config")),
-                }
-            )
-        except TypeError:
-            raise InputError(
-                f"{run.path} is damaged, or of another version: unknown settings"
-            ) from None
+        complaint = f"{run.path / CONFIG} is damaged, or of another version: unknown settings"
+        learner = learners.find(from_json(run.setting("learner"), str, complaint, "learner"))
+        config = run.setting("learner_config")
+        learner_config = from_json(config, learner.Config, complaint, "learner_config")
+        if not run.setting("population"):
+            raise InputError(f"{complaint}: population is empty")
+        return from_json({**run.settings, "learner_config": learner_config}, cls, complaint)
 
 
 @dataclass(frozen=True)

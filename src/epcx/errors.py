@@ -4,6 +4,7 @@ import operator
 from typing import Any
 
 MAX_SEED = 2**32 - 1  # JAX wraps larger ones around in silence
+MAX_MESSAGE = 400  # characters: more are of no use to anybody
 
 
 class InputError(ValueError):
@@ -33,3 +34,22 @@ def whole_number(name: str, value: Any, low: int, high: int | None = None) -> in
         allowed = f"of at least {low}" if high is None else f"from {low} to {high}"
         raise InputError(f"{name} {value!r} is not a whole number {allowed}")
     return number
+
+
+def number(name: str, value: Any, low: float, high: float, zero: bool = False) -> None:
+    """Refuses what is not a number from `low` to `high`, nor 0 where that is allowed."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputError(f"{name} {value!r} is not a number")
+    if not (low <= value <= high or (zero and value == 0)):
+        raise InputError(
+            f"{name} {value!r} is not {'0 or ' * zero}a number from {low:g} to {high:g}"
+        )
+
+
+def one_line(message: object) -> str:
+    """A message without control characters, shortened in the middle if it is very long."""
+    text = "".join(c if c.isprintable() else "?" for c in str(message))
+    if len(text) <= MAX_MESSAGE:
+        return text
+    half = MAX_MESSAGE // 2
+    return f"{text[:half]} ... {text[-half:]}"

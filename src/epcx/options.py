@@ -16,7 +16,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from epcx.errors import InputError
+from epcx.errors import InputError, one_line
 
 T = TypeVar("T")
 Types = Mapping[str, type]
@@ -284,7 +284,7 @@ def run(command: type[Any], arguments: Sequence[str] | None = None) -> None:
     except HelpRequested:
         print_help(command)
     except InputError as error:
-        print(f"{name_of(command)}: {error}", file=sys.stderr)
+        print(f"{name_of(command)}: {one_line(error)}", file=sys.stderr)
         sys.exit(2)
 
 

@@ -1,5 +1,8 @@
 """A copy of a run for others: small, and with all that playing, comparing and reporting needs."""
 
+import os
+import secrets
+import shutil
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
@@ -8,20 +11,48 @@ from typing import Any
 import jax
 
 from epcx import games
-from epcx.errors import whole_number
+from epcx.config import TrainConfig
+from epcx.errors import InputError, RunError, reason, whole_number
 from epcx.evaluation.study import finished
-from epcx.runs.run import LINEAGE, RunFolder
+from epcx.evolution.lineage import Lineage
+from epcx.runs.run import LINEAGE, LOCK, RunFolder, check_unused
 from epcx.runs.weights import load_weights, names_of
 from epcx.teams import weights_metadata
 
 
 def publish(source: RunFolder, folder: Path, sets: int | None = None, lines: int = 25) -> RunFolder:
-    """Without critics, snapshots and all but the best sets; with fewer lines of the log."""
+    """Without critics, snapshots and all but the best sets; with fewer lines of the log.
+
+    It is made in a folder beside and renamed, so that it is there completely or not at all.
+    """
     if sets is not None:
         whole_number("sets", sets, 1)
     whole_number("lines", lines, 1)
     config = finished(source)
-    copy = RunFolder.create(folder, source.settings, source.provenance)
+    ours, theirs = source.path.resolve(), folder.resolve()
+    if ours.is_relative_to(theirs) or theirs.is_relative_to(ours):
+        raise InputError(
+            f"{folder} and the run {source.path} lie in one another: choose another --out"
+        )
+    check_unused(folder)
+    temporary = theirs.parent / f".{theirs.name}-{secrets.token_hex(6)}"
+    try:
+        copy = RunFolder.create(temporary, source.settings, source.provenance)
+        fill(copy, source, config, sets, lines)
+        copy.unlock()
+        (temporary / LOCK).unlink()
+        (folder / LOCK).unlink(missing_ok=True)
+        os.rename(temporary, folder)
+    except OSError as error:
+        raise RunError(f"{folder} cannot be written: {reason(error)}") from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return RunFolder.open(folder)
+
+
+def fill(
+    copy: RunFolder, source: RunFolder, config: TrainConfig, sets: int | None, lines: int
+) -> None:
     for population in source.stages():
         learner = config.make_learner(games.make(config.game, population))
         like = jax.eval_shape(learner.init, jax.random.key(0))
@@ -32,12 +63,9 @@ def publish(source: RunFolder, folder: Path, sets: int | None = None, lines: int
                 names = learner.policies(names_of(like))
                 pairs = zip(jax.tree.leaves(names), jax.tree.leaves(policies), strict=True)
                 copy.save_agents(population, rank, role, dict(pairs), kind)
-    copy.write(LINEAGE, source.lineage())
+    copy.write(LINEAGE, Lineage.from_json(source.lineage()).to_json())
     copy.append_metrics(list(thinned(source.metrics(), lines)))
     copy.write_result(source.result)
-    copy.unlock()
-    (folder / "lock").unlink(missing_ok=True)
-    return RunFolder.open(folder)
 
 
 def thinned(rows: list[dict[str, Any]], lines: int) -> Iterator[dict[str, Any]]:

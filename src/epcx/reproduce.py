@@ -65,7 +65,7 @@ def plan(
             while seed < seeds:
                 name = f"{method}-{stage}-seed{seed}"
                 matches: int | None = seeds - seed
-                if (folder / name).exists():
+                if RunFolder.exists(folder / name):
                     matches = TrainConfig.of(RunFolder.open(folder / name)).matches
                 wanted = replace(scratch, seed=seed, matches=matches, snapshots=kept_policies)
                 tasks.append(Task(name, wanted))
@@ -83,7 +83,7 @@ def plan(
 
 def check(path: Path, wanted: TrainConfig) -> None:
     """Refuses to take a run for what it is not."""
-    if not path.exists():
+    if not RunFolder.exists(path):
         return
     found = TrainConfig.of(RunFolder.open(path)).to_json()
     for name, value in wanted.to_json().items():
@@ -105,13 +105,13 @@ def train_all(
     failures: list[str] = []
     for number, task in enumerate(tasks, 1):
         path, config = folder / task.name, task.config
-        if path.exists() and RunFolder.open(path).result.get("ended") == "finished":
+        if RunFolder.exists(path) and RunFolder.open(path).result.get("ended") == "finished":
             runs.append(RunFolder.open(path))
             continue
         where = " ".join(config.populations)
         callback.on_message(f"run {number} of {len(tasks)}: {config.method} at {where}, in {path}")
         try:
-            if path.exists():
+            if RunFolder.exists(path):
                 runs.append(trainer.resume(path, executor, callback))
             else:
                 runs.append(trainer.train(config, path, executor, callback))

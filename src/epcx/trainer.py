@@ -67,6 +67,12 @@ def resume(
     trainer = RunTrainer(run, TrainConfig.of(run), executor, callback, checkpoint_seconds)
     checkpoint = run.checkpoints.load(trainer.callback.on_message)
     if checkpoint is None:
+        if run.stages() or (run.path / LINEAGE).exists():
+            run.unlock()
+            raise InputError(
+                f"{run.path} has agents, but no checkpoint to go on from: it was finished or "
+                "published, and is not trained over"
+            )
         trainer.callback.on_message("there is no checkpoint yet: from the beginning")
         trainer.generation = initial_generation(trainer.config, trainer.callback.on_message)
     trainer.train(checkpoint)

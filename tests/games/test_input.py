@@ -24,7 +24,10 @@ from tests.games.worlds import PARTICLE_GAMES, make_population
         (lambda: games.make("grassland", "3.5-2"), "population '3.5-2' is malformed"),
         (lambda: games.make("grassland", "3"), r"has 2 roles \(sheep-wolf\): write it like 3-2"),
         (lambda: games.make("food-collection", "3-2"), r"has 1 role \(collector\)"),
-        (lambda: games.make("grassland", "9999-2"), "from 1 to 10000 are allowed"),
+        (lambda: games.make("grassland", "9999-2"), "10001 agents: at most 10000 are"),
+        (lambda: games.make("food-collection", "1000000"), "'1000000' is too large: at most 10000"),
+        (lambda: games.make("grassland", "12345-1"), "12346 agents: at most 10000"),
+        (lambda: games.make("grassland", "9" * 5000 + "-1"), "is too large: at most 10000 agents"),
         (lambda: games.make("grassland", "3-2", grass=3), "no option 'grass': it takes food"),
         (lambda: games.make("grassland", "3-2", food=-1), "food -1 is not"),
         (lambda: games.make("grassland", "3-2", world_size=0.0), "world_size 0.0 is not"),
@@ -148,3 +151,15 @@ def test_step_works_at_large_uneven_populations(name):
     after, outcome = jax.jit(game.step)(jax.random.key(0), world, jnp.ones((game.num_agents, 5)))
     assert after.position.shape == (game.num_agents, 2)
     assert outcome.reward.shape == (game.num_agents,)
+
+
+@pytest.mark.parametrize("name", ["grassland", "adversarial-battle", "food-collection"])
+def test_masks_of_observations_are_no_constants(name):
+    """They grow with the square of the population and the batch, and XLA is slow at folding."""
+    game = games.make(name)
+    worlds = jax.eval_shape(game.reset_batch, jax.random.split(jax.random.key(0), 7))
+    for kind in game.entity_types:
+        mask = jax.jit(
+            lambda worlds, kind=kind: game.observe_batch(worlds).entities[kind.name].mask
+        )
+        assert "%arg0" in mask.lower(worlds).as_text()  # unused arguments are left out

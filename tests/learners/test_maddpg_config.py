@@ -3,20 +3,28 @@
 import math
 
 import jaxtyping
+import numpy as np
 import pytest
 
 from epcx.errors import InputError
 from epcx.learners import MADDPGConfig
+from epcx.learners.maddpg_config import BOUNDS
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"learning_rate": 0.0}, "learning-rate 0.0 is not a number above 0, up to 1"),
+        ({"learning_rate": 0.0}, "learning-rate 0.0 is not a number from 1e-12 to 1"),
         ({"learning_rate": math.nan}, "learning-rate nan"),
         ({"gamma": 1.5}, "gamma 1.5"),
         ({"tau": -0.1}, "tau -0.1"),
-        ({"max_grad_norm": math.inf}, "max-grad-norm inf is not a number above 0"),
+        ({"max_grad_norm": math.inf}, "max-grad-norm inf is not a number from 1e-12 to 1e\\+06"),
+        ({"learning_rate": 1e-45}, "learning-rate 1e-45 is not"),  # 0 in float32
+        ({"gamma": 1e-40}, "gamma 1e-40"),
+        ({"tau": True}, "tau True is not a number"),
+        ({"max_grad_norm": 1e39}, "max-grad-norm 1e\\+39"),
+        ({"logit_penalty": 1e300}, "logit-penalty 1e\\+300 is not 0 or a number from 1e-12"),
+        ({"logit_penalty": 1e-45}, "logit-penalty 1e-45"),
         ({"learning_rate": "high"}, "learning-rate 'high' is not a number"),
         ({"batch_size": 2.5}, "batch-size 2.5 is not a whole number"),
         ({"logit_penalty": math.nan}, "logit-penalty nan"),
@@ -35,6 +43,14 @@ def test_invalid_options_are_refused(options, message, monkeypatch):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # which refuses other types
     with pytest.raises(InputError, match=message):
         MADDPGConfig(**options)
+
+
+def test_bounds_are_normal_numbers_of_float32_and_are_allowed():
+    for name, bounds in BOUNDS.items():
+        for bound in bounds:
+            assert np.finfo(np.float32).tiny < bound < np.finfo(np.float32).max
+            assert getattr(MADDPGConfig(**{name: float(bound)}), name) == bound
+    assert MADDPGConfig(logit_penalty=0.0).logit_penalty == 0
 
 
 def test_batch_larger_than_the_buffer_is_refused():

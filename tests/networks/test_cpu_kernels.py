@@ -204,20 +204,97 @@ def test_library_is_compiled_once(source, tmp_path, monkeypatch):
         assert cpp_build.load(source, {"ANSWER": 40}).answer() == 40
     compilations = [line for line in calls.read_text().splitlines() if " -o " in line]
     assert len(compilations) == 1
-    (name,) = os.listdir(tmp_path / "cache" / "epcx" / "cpu-kernels")  # no temporary files
-    assert name.endswith(".so")
+    folder = tmp_path / "cache" / "epcx" / "cpu-kernels"
+    assert sorted(path.suffix for path in folder.iterdir()) == [".sha256", ".so"]  # no others
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def load_in_a_process(source):
+    """One that has a library open does not read it again."""
+    code = "import sys; from pathlib import Path; from epcx.networks.kernels import cpp_build; "
+    code += "print(cpp_build.load(Path(sys.argv[1]), {'ANSWER': 41}).answer())"
+    command = [sys.executable, "-W", "default", "-c", code, source]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def damage_nothing(library):
+    pass
+
+
+def empty(library):
+    library.write_bytes(b"")
+
+
+def truncate(library):
+    """After its headers: loading it would be fatal."""
+    os.truncate(library, library.stat().st_size // 2)
+
+
+def flip_a_bit(library):
+    data = bytearray(library.read_bytes())
+    data[len(data) // 2] ^= 1
+    library.write_bytes(data)
+
+
+def delete_checksum(library):
+    library.with_suffix(".sha256").unlink()
 
 
 @needs_compiler
-def test_damaged_library_is_compiled_again(source, tmp_path):
-    code = "import sys; from pathlib import Path; from epcx.networks.kernels import cpp_build; "
-    code += "print(cpp_build.load(Path(sys.argv[1]), {'ANSWER': 41}).answer())"
-    for _ in range(2):  # in a process each: one that has a library open does not read it again
-        shown = subprocess.run([sys.executable, "-c", code, source], capture_output=True, text=True)
-        assert (shown.stdout, shown.stderr) == ("41\n", "")
-        (library,) = (tmp_path / "cache" / "epcx" / "cpu-kernels").iterdir()
-        assert library.stat().st_size > 0
-        library.write_bytes(b"")
+@pytest.mark.parametrize("damage", [damage_nothing, empty, truncate, flip_a_bit, delete_checksum])
+def test_damaged_library_is_compiled_again(source, tmp_path, damage):
+    assert load_in_a_process(source).stdout == "41\n"
+    (library,) = (tmp_path / "cache" / "epcx" / "cpu-kernels").glob("*.so")
+    intact, inode = library.read_bytes(), library.stat().st_ino
+    damage(library)
+    shown = load_in_a_process(source)
+    assert (shown.returncode, shown.stdout, shown.stderr) == (0, "41\n", "")
+    assert library.read_bytes() == intact
+    assert (library.stat().st_ino == inode) == (damage is damage_nothing)
+
+
+def plant(source, folder, answer):
+    """Puts a library with another answer, and its checksum, in the place of the right one."""
+    other = source.with_name("other.cc")
+    other.write_text(SOURCE)
+    assert cpp_build.load(source, {"ANSWER": 43}).answer() == 43
+    (library,) = folder.glob("*.so")
+    planted = cpp_build.load(other, {"ANSWER": answer})
+    assert planted.answer() == answer
+    (planted_library,) = folder.glob("other*.so")
+    for suffix in (".so", ".sha256"):
+        os.replace(planted_library.with_suffix(suffix), library.with_suffix(suffix))
+
+
+@needs_compiler
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o1777])
+def test_library_in_a_folder_that_others_write_to_is_not_loaded(source, tmp_path, mode):
+    folder = tmp_path / "cache" / "epcx" / "cpu-kernels"
+    plant(source, folder, 666)
+    folder.chmod(mode)
+    before = sorted(folder.iterdir())
+    with pytest.warns(Notice, match="others may write to the folder .* until it is removed"):
+        assert cpp_build.load(source, {"ANSWER": 43}).answer() == 43
+    assert sorted(folder.iterdir()) == before
+
+
+@needs_compiler
+def test_library_in_a_folder_of_somebody_else_is_not_loaded(source, tmp_path, monkeypatch):
+    plant(source, tmp_path / "cache" / "epcx" / "cpu-kernels", 666)
+    uid = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: uid + 1)
+    with pytest.warns(Notice, match="is no folder of this user"):
+        assert cpp_build.load(source, {"ANSWER": 43}).answer() == 43
+
+
+@needs_compiler
+def test_linked_cache_folder_is_not_used(source, tmp_path):
+    (tmp_path / "cache" / "epcx").mkdir(parents=True)
+    (tmp_path / "planted").mkdir()
+    (tmp_path / "cache" / "epcx" / "cpu-kernels").symlink_to(tmp_path / "planted")
+    with pytest.warns(Notice, match="is no folder of this user"):
+        assert cpp_build.load(source, {"ANSWER": 44}).answer() == 44
+    assert list((tmp_path / "planted").iterdir()) == []
 
 
 @needs_compiler

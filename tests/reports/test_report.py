@@ -652,7 +652,7 @@ def test_report_command_refuses_bad_input(capsys, runs, tmp_path):
         ("metrics.jsonl", "[]\n", "lines that are no metrics"),
         ("metrics.jsonl", None, "metrics.jsonl cannot be read"),
         ("lineage.json", '[{"parents": null}]', "the lineage is damaged"),
-        ("result.json", "[]", "is not finished"),
+        ("result.json", "[]", "does not say how the run ended"),
     ],
 )
 def test_damaged_runs_are_refused(tmp_path, name, content, complaint):

@@ -102,6 +102,24 @@ def test_create_refuses_an_existing_folder_and_leaves_it_unchanged(run):
     assert (run.path / "config.json").read_bytes() == before
 
 
+@pytest.mark.parametrize("left", [(), ("lock",), ("lock", ".1234.tmp")])
+def test_create_uses_the_folder_that_a_failed_start_has_left(tmp_path, left):
+    for name in left:
+        (tmp_path / name).touch()
+    run = RunFolder.create(tmp_path, {}, {})
+    assert RunFolder.open(tmp_path).config == run.config
+    (tmp_path / "config.json").rename(tmp_path / "mine.txt")
+    with pytest.raises(InputError, match="exists already"):
+        RunFolder.create(tmp_path, {}, {})
+
+
+def test_create_waits_for_no_other_process(tmp_path):
+    run = RunFolder.create(tmp_path / "run", {}, {})
+    (run.path / "config.json").unlink()  # as if it were about to be written
+    with pytest.raises(InputError, match="in use by another process"):
+        RunFolder.create(run.path, {}, {})
+
+
 def test_metrics_are_json_lines_with_null_for_nan(run):
     run.append_metrics(
         [{"population": "2-1", "match": 0, "episodes": 4, "reward/sheep": float("nan")}]

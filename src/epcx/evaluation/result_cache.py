@@ -1,12 +1,11 @@
 """Results of games that were played, one JSON line each, so that none is played twice."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from epcx.errors import InputError, RunError, reason
-from epcx.runs.files import json_digest
+from epcx.runs.files import append_json_line, json_digest, read_json_lines
 
 
 class ResultCache:
@@ -15,19 +14,12 @@ class ResultCache:
     def __init__(self, path: Path | None = None):
         self.path = path
         self.known: dict[str, Any] = {}
-        self.begin = ""
         if path is not None and path.exists():
             try:
-                text = path.read_text(errors="replace")
+                rows = read_json_lines(path)
             except OSError as error:
                 raise InputError(f"{path} cannot be read: {reason(error)}") from None
-            self.begin = "" if text.endswith("\n") else "\n"
-            for line in text.splitlines():
-                try:
-                    row = json.loads(line)
-                    self.known[row["digest"]] = row["result"]
-                except (ValueError, TypeError, KeyError):
-                    continue  # a line that was being written when the machine stopped
+            self.known = {row["digest"]: row["result"] for row in rows if is_intact(row)}
 
     def get(self, description: dict[str, Any], play: Callable[[], Any]) -> Any:
         """The result of the game described, which `play` computes if it is not known."""
@@ -42,8 +34,12 @@ class ResultCache:
             return
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with open(self.path, "a") as file:
-                file.write(self.begin + json.dumps(row) + "\n")
-                self.begin = ""
+            append_json_line(self.path, {**row, "seal": json_digest(row)})
         except OSError as error:
             raise RunError(f"{self.path} cannot be written: {reason(error)}") from None
+
+
+def is_intact(row: dict[str, Any]) -> bool:
+    """Whether a line is as it was written; others are not used, and their games played again."""
+    content = {name: value for name, value in row.items() if name != "seal"}
+    return {"digest", "result", "seal"} <= row.keys() and row["seal"] == json_digest(content)

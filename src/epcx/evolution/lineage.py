@@ -1,10 +1,13 @@
 """Where agent sets come from: parents, fitness, and who was promoted."""
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from epcx.errors import InputError
+from epcx.typed_json import from_json
+
+DAMAGED = "the lineage is damaged, or of another version"
 
 
 @dataclass(frozen=True)
@@ -60,15 +63,17 @@ class Lineage:
 
     @classmethod
     def from_json(cls, content: Any) -> "Lineage":
-        names = {field.name for field in fields(Record)}
-        if not isinstance(content, list) or not all(
-            isinstance(row, dict)
-            and row.keys() == names
-            and isinstance(row["parents"], list | tuple)
-            and isinstance(row["opponents"], list | tuple)
-            for row in content
-        ):
-            raise InputError("the lineage is damaged, or of another version")
-        for row in content:
-            row |= {name: tuple(row[name]) for name in ("parents", "opponents")}
-        return cls(tuple(Record(**row) for row in content))
+        """Every set comes after its parents, and every stage has sets."""
+        lineage = cls(from_json(content, tuple[Record, ...], DAMAGED))
+        before: set[str] = set()
+        for record in lineage.records:
+            if record.name in before:
+                raise InputError(f"{DAMAGED}: it has two agent sets {record.name!r}")
+            for parent in record.parents:
+                if parent not in before:
+                    raise InputError(f"{DAMAGED}: {record.name!r} comes before {parent!r}")
+            before.add(record.name)
+        stages = sorted({record.stage for record in lineage.records} - {-1})
+        if stages != list(range(len(stages))):
+            raise InputError(f"{DAMAGED}: its stages are not numbered from 0")
+        return lineage

@@ -21,7 +21,7 @@ from epcx import registry
 from epcx.errors import InputError, whole_number
 
 MAX_AGENTS = 10_000
-COUNT = re.compile("0*[1-9][0-9]{0,5}", re.ASCII)
+COUNT = re.compile("0*[1-9][0-9]*", re.ASCII)
 World: TypeAlias = Any  # the state of a running episode: any pytree of arrays
 
 
@@ -32,11 +32,11 @@ class Population:
     counts: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        counts = tuple(whole_number("number of agents", n, 1, MAX_AGENTS) for n in self.counts)
+        counts = tuple(whole_number("number of agents", n, 1) for n in self.counts)
         object.__setattr__(self, "counts", counts)
         if not 0 < self.total <= MAX_AGENTS:
             raise InputError(
-                f"population '{self}' has {self.total} agents: from 1 to {MAX_AGENTS} are allowed"
+                f"population '{self}' has {self.total} agents: at most {MAX_AGENTS} are supported"
             )
 
     @classmethod
@@ -49,6 +49,12 @@ class Population:
             raise InputError(
                 f"population {shown} is malformed: write one whole number of at least 1 per "
                 "role, joined by '-', such as 3-2"
+            )
+        digits = len(str(MAX_AGENTS))
+        if any(len(part.lstrip("0")) > digits for part in parts):
+            shown = reprlib.repr(str(text))
+            raise InputError(
+                f"population {shown} is too large: at most {MAX_AGENTS} agents are supported"
             )
         return cls(tuple(int(part) for part in parts))
 

@@ -286,7 +286,9 @@ class ParticleGame(Game):
             things = world.food if kind.shows == FOOD else world.obstacles
             assert things is not None
             features = things[None] - world.position[:, None]
-            return Entities(features, jnp.ones(features.shape[:2] + features.shape[3:], bool))
+            # Always true, but not a constant: XLA would spend seconds on folding a large one.
+            mask = jnp.broadcast_to(world.time >= 0, features.shape[:2] + features.shape[3:])
+            return Entities(features, mask)
         blocks = [
             self._others(world, self.members[role.name], self.members[seen], kind.with_velocity)
             for role, seen in zip(self.roles, kind.shows, strict=True)

@@ -394,9 +394,12 @@ def by_fitness(records: list[Record]) -> list[Record]:
 
 def ancestors(lineage: Lineage, record: Record) -> set[str]:
     """The names of a set and of all its ancestors."""
-    found = {record.name}
-    for parent in record.parents:
-        found |= ancestors(lineage, lineage.find(parent))
+    found, left = set(), [record]
+    while left:
+        one = left.pop()
+        if one.name not in found:
+            found.add(one.name)
+            left += [lineage.find(parent) for parent in one.parents]
     return found
 
 

@@ -1,9 +1,11 @@
 """The lineage of a run, for a terminal: the ancestors of the best sets, and all promotions."""
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from rich.tree import Tree
 
+from epcx.errors import one_line
 from epcx.evolution.lineage import Lineage, Record
 
 
@@ -20,33 +22,54 @@ def print_lineage(lineage: Lineage, console: Console) -> None:
     for stage in range(last + 1):
         for role in roles:
             records = lineage.of(stage, role)
+            if not records:
+                continue
             others = [record for record in records if record.rank is None]
             others.sort(key=lambda record: (record.fitness is None, -(record.fitness or 0)))
             table.add_row(
-                records[0].population,
-                role,
+                shown(records[0].population),
+                shown(role),
                 "  ".join(describe(record) for record in lineage.promoted(stage, role)),
                 "  ".join(describe(record) for record in others),
             )
     console.print(table)
 
 
-def ancestor_tree(lineage: Lineage, record: Record, tree: Tree | None = None) -> Tree:
-    """A set with its ancestors below it; a parent that was mixed with itself appears once."""
+def ancestor_tree(lineage: Lineage, record: Record) -> Tree:
+    """A set with its ancestors below it; those of a set that appears again are not repeated."""
+    root = Tree("", hide_root=True)
+    seen: set[str] = set()
+    waiting = [(record, root)]
+    while waiting:
+        record, below = waiting.pop()
+        label = f"[bold]{shown(record.name)}[/bold]"
+        if record.name in seen and record.parents:
+            below.add(f"{label}  [dim](see above)[/dim]")
+            continue
+        seen.add(record.name)
+        branch = below.add(label + facts(record))
+        parents = [lineage.find(name) for name in dict.fromkeys(record.parents)]
+        waiting += [(parent, branch) for parent in reversed(parents)]
+    return root.children[0]
+
+
+def facts(record: Record) -> str:
+    """Population and fitness, and the parents if one was mixed with itself."""
     fitness = "" if record.fitness is None else f"  fitness {record.fitness:.2f}"
-    label = f"[bold]{record.name}[/bold]  {record.population}{fitness}"
-    parents = list(dict.fromkeys(record.parents))
-    if len(parents) < len(record.parents):
-        label += f"  [dim]mixed from {' + '.join(record.parents)}[/dim]"
-    branch = Tree(label) if tree is None else tree.add(label)
-    for name in parents:
-        ancestor_tree(lineage, lineage.find(name), branch)
-    return branch
+    text = f"  {shown(record.population)}{fitness}"
+    if len(set(record.parents)) < len(record.parents):
+        text += f"  [dim]mixed from {' + '.join(map(shown, record.parents))}[/dim]"
+    return text
+
+
+def shown(text: str) -> str:
+    """Text from a file, as it is and nothing else."""
+    return escape(one_line(text))
 
 
 def describe(record: Record) -> str:
     """Such as 1.4 (23.10)."""
-    number = record.name.rsplit("-", 1)[-1]
+    number = shown(record.name.rsplit("-", 1)[-1])
     if record.diverged:
         return f"{number} (diverged)"
     return number if record.fitness is None else f"{number} ({record.fitness:.2f})"

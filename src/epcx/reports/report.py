@@ -10,6 +10,7 @@ from epcx.errors import InputError, RunError, reason
 from epcx.evaluation.result_cache import ResultCache
 from epcx.evaluation.results import Result
 from epcx.evaluation.study import Study
+from epcx.evolution.lineage import Lineage
 from epcx.reports import content, replay, words
 from epcx.reports.figures import label
 from epcx.reports.page import to_html
@@ -45,6 +46,9 @@ def write_report(
 
     Games that an earlier report in the same folder has played are not played again.
     """
+    for run in study.runs:  # what is damaged is found before the games are played
+        run.metrics()
+        Lineage.from_json(run.lineage())
     make_folder(folder)
     results = study.play(episodes, ResultCache(folder / CACHE), on_progress)
     data = ReportData(study, results, episodes)
@@ -103,5 +107,20 @@ def to_csv(table: ReportTable, signature: dict[str, str]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, list(dict.fromkeys(names)), lineterminator="\n")
     writer.writeheader()
-    writer.writerows({**signature, **row} for row in table.csv_rows)
+    for row in table.csv_rows:
+        writer.writerow({name: to_cell(value) for name, value in {**signature, **row}.items()})
     return text.getvalue()
+
+
+def to_cell(value: object) -> object:
+    """A value that no spreadsheet takes for a formula: such text begins with an apostrophe.
+
+    Numbers stay as they are, also several in one cell.
+    """
+    if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return value
+    try:
+        _ = [float(word) for word in value.split()]
+    except ValueError:
+        return f"'{value}"
+    return value

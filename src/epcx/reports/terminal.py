@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 from rich.console import Console
@@ -9,12 +10,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from epcx.config import PlannedStage, TrainConfig, plan_json
+from epcx.errors import one_line
 from epcx.evaluation.tournament import CrossPlay
 from epcx.execution.devices import format_bytes
 from epcx.games import Game
 from epcx.presets import name_settings
 from epcx.reproduce import Task
-from epcx.runs.run import RunFolder
+from epcx.runs.run import RESULT, RunFolder
+from epcx.typed_json import from_json
 
 
 def print_plan(config: TrainConfig, rows: list[PlannedStage], as_json: bool) -> None:
@@ -48,16 +51,28 @@ def print_plan(config: TrainConfig, rows: list[PlannedStage], as_json: bool) -> 
         console.print(f"fitness: {games} games of {config.fitness_episodes:,} episodes")
 
 
+@dataclass(frozen=True)
+class Ending:
+    """What is shown of a result."""
+
+    ended: str
+    seconds: float
+    episodes_along_a_lineage: int
+    episodes_in_total: int
+
+
 def print_result(run: RunFolder, as_json: bool) -> None:
     result = run.result
     if as_json:
         print(json.dumps({"run": str(run.path), **result}, indent=2))
         return
-    minutes, seconds = divmod(round(result["seconds"]), 60)
+    known = {field.name: result.get(field.name) for field in fields(Ending)}
+    ending = from_json(known, Ending, f"{run.path / RESULT} is damaged")
+    minutes, seconds = divmod(round(ending.seconds), 60)
     print(
-        f"{result['ended']}: {result['episodes_along_a_lineage']} episodes along a lineage, "
-        f"{result['episodes_in_total']} in total, in {minutes} min {seconds} s; "
-        f"try: epcx evaluate {run.path}"
+        f"{one_line(ending.ended)}: {ending.episodes_along_a_lineage} episodes along a lineage, "
+        f"{ending.episodes_in_total} in total, in {minutes} min {seconds} s; "
+        f"try: epcx evaluate {one_line(str(run.path))}"
     )
 
 
@@ -103,10 +118,10 @@ def print_crossplay(game: Game, played: CrossPlay, per_agent: bool) -> None:
         table = Table(box=None, padding=(0, 2), header_style="")
         table.add_column(f"[{game.role(role).colour}]●[/] {escape(role)} by")
         for column in columns:
-            table.add_column(escape(column), justify="right")
+            table.add_column(escape(one_line(column)), justify="right")
         for name, means, errors in zip(played.names, mean / size, error / size, strict=True):
             cells = (f"{m:.2f} ± {e:.2f}" for m, e in zip(means, errors, strict=True))
-            table.add_row(escape(name), *cells)
+            table.add_row(escape(one_line(name)), *cells)
         console.print(table)
 
 

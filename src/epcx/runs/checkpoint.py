@@ -26,7 +26,14 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from epcx.errors import InputError, RunError, reason
-from epcx.runs.files import json_digest, sync_folder, write_through
+from epcx.runs.files import (
+    MAX_WEIGHTS,
+    check_file,
+    json_digest,
+    read_text,
+    sync_folder,
+    write_through,
+)
 
 KEPT = 2
 ABOUT = "checkpoint.json"
@@ -272,7 +279,7 @@ class _DamagedError(Exception):
 def _read(place: Path) -> tuple[Checkpoint, dict[str, list[Segment]]]:
     """A checkpoint and its segments; files are read in parallel."""
     try:
-        whole = json.loads((place / ABOUT).read_text())
+        whole = json.loads(read_text(place / ABOUT))
         seal = whole.pop("seal")
         if json_digest(whole) != seal:
             raise _DamagedError(f"{ABOUT} has another checksum")
@@ -308,6 +315,7 @@ def _read(place: Path) -> tuple[Checkpoint, dict[str, list[Segment]]]:
 
 def _read_arrays(wanted: tuple[Path, str]) -> Arrays:
     path, checksum = wanted
+    check_file(path, MAX_WEIGHTS)
     content = path.read_bytes()
     if hashlib.sha256(content).hexdigest() != checksum:
         raise _DamagedError(f"{path.stem} has another checksum")

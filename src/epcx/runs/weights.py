@@ -13,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from epcx.errors import InputError
+from epcx.runs.files import MAX_WEIGHTS, check_file
 
 FORMAT = "epcx agent set 1"
 
@@ -49,6 +50,8 @@ def load_weights(
     )
     if not fits or len({len(x) for x in arrays.values()} - {0}) != 1:
         raise InputError(f"{path} holds weights of another architecture or population")
+    if not all(np.isfinite(arrays[name]).all() for name in names):
+        raise InputError(f"{path} is damaged: it holds weights that are not finite")
     return jax.tree.map(arrays.__getitem__, wanted)
 
 
@@ -59,6 +62,7 @@ def holds_all(path: Path, like: PyTree) -> bool:
 
 def read(path: Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
     try:
+        check_file(path, MAX_WEIGHTS)
         with safe_open(path, framework="np") as file:
             metadata = file.metadata() or {}
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118

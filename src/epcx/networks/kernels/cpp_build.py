@@ -1,8 +1,9 @@
 """Compiles C++ for the CPU of this machine when it is first needed.
 
-Compiled libraries are kept in the user's cache, keyed by source, compiler and kind of CPU. Without
-a compiler networks are slower, and otherwise the same. `CXX` names the compiler, and
-`EPCX_CPU_KERNELS=0` turns the kernels off.
+Compiled libraries are kept in the user's cache, keyed by source, compiler and kind of CPU, each
+with its checksum; a folder that others may write to is not used. Without a compiler networks are
+slower, and otherwise the same. `CXX` names the compiler, and `EPCX_CPU_KERNELS=0` turns the kernels
+off.
 """
 
 import contextlib
@@ -22,7 +23,7 @@ from pathlib import Path
 import jax
 from jaxlib import version as jaxlib_version
 
-from epcx.cache import cache_folder
+from epcx.cache import UnsafeFolderError, private_folder
 from epcx.errors import Notice
 
 COMPILERS = ("c++", "g++", "clang++")
@@ -89,24 +90,51 @@ def _library(compiler: Command, source: Path, constants: Mapping[str, object]) -
     digest.update(_predefined_macros(command).encode())
     digest.update(repr((command, jaxlib_version.__version__)).encode())
     name = f"{source.stem}-{digest.hexdigest()[:16]}.so"
+    command = *command, str(source)
     try:
-        return _cached(cache_folder("cpu-kernels") / name, (*command, str(source)))
+        return _cached(private_folder("cpu-kernels") / name, command)
+    except UnsafeFolderError as error:
+        warnings.warn(
+            f"{error}: the CPU kernels are compiled in every process, until it is removed or "
+            "$XDG_CACHE_HOME names another folder",
+            Notice,
+            stacklevel=3,
+        )
     except (OSError, RuntimeError):  # no home folder, or one that cannot be written or loaded from
-        with tempfile.TemporaryDirectory() as folder:
-            return _cached(Path(folder) / name, (*command, str(source)))  # survives its deletion
+        pass
+    with tempfile.TemporaryDirectory() as folder:
+        return _cached(Path(folder) / name, command)  # survives its deletion
 
 
 def _cached(library: Path, command: Command) -> ctypes.CDLL:
     """The library, compiled now if it is missing or damaged."""
-    if library.exists():
+    if _intact(library):
         with contextlib.suppress(OSError):
             return ctypes.CDLL(str(library))
-    library.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=library.parent) as scratch:
-        temporary = Path(scratch) / library.name
-        _run(*command, "-o", str(temporary))
-        os.replace(temporary, library)  # atomic, also if other processes compile it now
+        compiled, checksum = Path(scratch) / "library", Path(scratch) / "checksum"
+        _run(*command, "-o", str(compiled))
+        checksum.write_text(_checksum(compiled))
+        # Each is atomic, also if other processes compile it now; in between it counts as damaged.
+        os.replace(compiled, library)
+        os.replace(checksum, _checksum_file(library))
     return ctypes.CDLL(str(library))
+
+
+def _intact(library: Path) -> bool:
+    """Loading a truncated library would kill the process."""
+    try:
+        return _checksum_file(library).read_text() == _checksum(library)
+    except (OSError, ValueError):
+        return False
+
+
+def _checksum_file(library: Path) -> Path:
+    return library.with_suffix(".sha256")
+
+
+def _checksum(library: Path) -> str:
+    return hashlib.sha256(library.read_bytes()).hexdigest()
 
 
 @functools.cache

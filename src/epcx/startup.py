@@ -1,0 +1,73 @@
+"""Signals to the command: one sentence and an exit code, at any time.
+
+Importing JAX and setting up its devices takes seconds. A KeyboardInterrupt in the middle of that
+is lost in C++ or crashes the process, so that the process is left at once instead.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
+
+# Frames of code in which no exception may be raised: imports, and the set-up of JAX's devices.
+FRAGILE = ("<frozen importlib", "xla_bridge.py")
+
+_may_raise = False
+
+
+def handle_signals() -> None:
+    """From now on signals are answered in one sentence; to be called before heavy imports."""
+    sys.unraisablehook = _unraisable
+    for number, handler in ((signal.SIGINT, _interrupted), (signal.SIGTERM, _terminated)):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` and scripts ask for
+            signal.signal(number, handler)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Within, Ctrl-C is a KeyboardInterrupt, so that work can be cleaned up."""
+    global _may_raise
+    _may_raise = True
+    try:
+        yield
+    finally:
+        _may_raise = False
+
+
+def leave(sentence: str, code: int) -> NoReturn:
+    """Ends the process without waiting for other threads, some of which may be compiling."""
+    try:
+        show_cursor = "\x1b[?25h" if os.isatty(2) else ""  # a progress bar hides it
+        # Not through `print`: the signal may have come in the middle of one.
+        os.write(2, f"{show_cursor}epcx: {sentence}\n".encode())
+    finally:
+        os._exit(code)
+
+
+def _interrupted(number: int, frame: FrameType | None) -> None:
+    if not _may_raise or _fragile(frame):
+        leave("interrupted", 130)
+    raise KeyboardInterrupt
+
+
+def _terminated(number: int, frame: FrameType | None) -> None:
+    leave("terminated", 143)
+
+
+def _fragile(frame: FrameType | None) -> bool:
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if name.startswith(FRAGILE[0]) or name.endswith(FRAGILE[1]):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _unraisable(failure: "sys.UnraisableHookArgs") -> None:
+    """A KeyboardInterrupt in a callback, which Python would print and forget."""
+    if isinstance(failure.exc_value, KeyboardInterrupt):
+        leave("interrupted", 130)
+    sys.__unraisablehook__(failure)
