@@ -7,6 +7,8 @@ is lost in C++ or crashes the process, so that the process is left at once inste
 import os
 import signal
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -15,12 +17,19 @@ from typing import NoReturn
 # Frames of code in which no exception may be raised: imports, and the set-up of JAX's devices.
 FRAGILE = ("<frozen importlib", "xla_bridge.py")
 
+GRACE = 3.0  # seconds for a KeyboardInterrupt to end the command
+
 _may_raise = False
+_leaving = threading.Lock()
 
 
 def handle_signals() -> None:
     """From now on signals are answered in one sentence; to be called before heavy imports."""
     sys.unraisablehook = _unraisable
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    threading.Thread(target=_watch, args=(reader,), daemon=True).start()
     for number, handler in ((signal.SIGINT, _interrupted), (signal.SIGTERM, _terminated)):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` and scripts ask for
             signal.signal(number, handler)
@@ -39,12 +48,30 @@ def interruptible() -> Iterator[None]:
 
 def leave(sentence: str, code: int) -> NoReturn:
     """Ends the process without waiting for other threads, some of which may be compiling."""
+    if not _leaving.acquire(blocking=False):
+        time.sleep(GRACE)  # another thread is about to end the process
+        os._exit(code)
     try:
         show_cursor = "\x1b[?25h" if os.isatty(2) else ""  # a progress bar hides it
         # Not through `print`: the signal may have come in the middle of one.
         os.write(2, f"{show_cursor}epcx: {sentence}\n".encode())
     finally:
         os._exit(code)
+
+
+def _watch(reader: int) -> None:
+    """Answers signals while the main thread is inside a compiled program, which may take minutes.
+
+    Python calls handlers between two of its own instructions only. Trainings have a handler of
+    their own, and end by themselves.
+    """
+    while signals := os.read(reader, 1):
+        (number,) = signals
+        if number == signal.SIGTERM and signal.getsignal(number) is _terminated:
+            leave("terminated", 143)
+        if number == signal.SIGINT and signal.getsignal(number) is _interrupted:
+            time.sleep(GRACE)
+            leave("interrupted", 130)
 
 
 def _interrupted(number: int, frame: FrameType | None) -> None:
