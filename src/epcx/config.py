@@ -2,10 +2,10 @@
 
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 from epcx import games, learners, methods
-from epcx.errors import MAX_SEED, InputError, whole_number
+from epcx.errors import MAX_SEED, InputError, choice, whole_number
 from epcx.evolution.curriculum import Curriculum, Stage
 from epcx.evolution.mix_and_match import number_of_mixtures, parents_needed
 from epcx.execution.devices import format_bytes
@@ -90,9 +90,7 @@ class TrainConfig:
         methods.check_learner(self.method, self.learner)
         if self.learner_config is None:
             object.__setattr__(self, "learner_config", cls.Config(**method.options))
-        if self.budget not in get_args(methods.Budget):
-            allowed = ", ".join(get_args(methods.Budget))
-            raise InputError(f"unknown budget {self.budget!r}: there are {allowed}")
+        choice("budget", self.budget, methods.Budget)
         for name, low, high in (
             ("episodes", 1, MAX_EPISODES),
             ("stage_episodes", 1, MAX_EPISODES),

@@ -1,7 +1,7 @@
 """The exceptions that users see as a sentence instead of a traceback."""
 
 import operator
-from typing import Any
+from typing import Any, get_args
 
 MAX_SEED = 2**32 - 1  # JAX wraps larger ones around in silence
 MAX_MESSAGE = 400  # characters: more are of no use to anybody
@@ -34,6 +34,12 @@ def whole_number(name: str, value: Any, low: int, high: int | None = None) -> in
         allowed = f"of at least {low}" if high is None else f"from {low} to {high}"
         raise InputError(f"{name} {value!r} is not a whole number {allowed}")
     return number
+
+
+def choice(name: str, value: Any, kind: Any) -> None:
+    """Refuses what is not one of the values of a `Literal`."""
+    if value not in get_args(kind):
+        raise InputError(f"unknown {name} {value!r}: there are {', '.join(get_args(kind))}")
 
 
 def number(name: str, value: Any, low: float, high: float, zero: bool = False) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 from epcx import games, learners, methods
 from epcx.config import TrainConfig
-from epcx.errors import InputError
+from epcx.errors import choice
 from epcx.games import Game
 
 Preset = Literal["paper", "best", "quick", "smoke"]
@@ -69,8 +69,7 @@ def make_config(
     many matches as EPC's episodes in total amount to, rounded up. `stages` are those of EPC, by
     default the preset's.
     """
-    if preset not in get_args(Preset):
-        raise InputError(f"unknown preset {preset!r}: there are {', '.join(get_args(Preset))}")
+    choice("preset", preset, Preset)
     cls = games.find(game)
     kind = methods.find(method)
     algorithm = learners.find(learner or kind.learner or methods.DEFAULT_LEARNER)

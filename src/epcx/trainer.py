@@ -96,6 +96,7 @@ class RunTrainer:
     ):
         self.run, self.config, self.executor = run, config, executor
         self.curriculum = config.curriculum
+        self.settings_digest = json_digest(config.to_json())
         self.callback = callback or NullCallback()
         self.interrupts = Interrupts()
         self.clock = Clock()
@@ -111,7 +112,7 @@ class RunTrainer:
         """From the beginning, or from a checkpoint."""
         self.loaded = checkpoint
         if checkpoint:
-            if checkpoint.about["settings"] != json_digest(self.config.to_json()):
+            if checkpoint.about["settings"] != self.settings_digest:
                 self.run.unlock()
                 raise InputError(f"{self.run.path}: its checkpoints are of other settings")
             self.seconds = checkpoint.about["seconds"]
@@ -377,7 +378,7 @@ class RunTrainer:
         }
         about = {
             "phase": phase,
-            "settings": json_digest(self.config.to_json()),
+            "settings": self.settings_digest,
             "lineage": self.generation.lineage.to_json(),
             "stages": list(self.stage_totals),
             "seconds": self.seconds + self.clock.total,

@@ -210,13 +210,9 @@ class MADDPG(Learner):
 
     def ring_rows(self, since: int, updates: int) -> Int[np.ndarray, "rows"]:
         config = self.config
-
-        def steps(updates: int) -> int:
-            return config.warmup_steps + updates * config.steps_per_update
-
         rounds = buffer_rounds(self.game, config.num_envs, config.buffer_size)
-        first = steps(since) if since else 0
-        return rows_between(first, steps(updates), self.game.horizon, rounds, self.shards)
+        first, last = config.steps(since) if since else 0, config.steps(updates)
+        return rows_between(first, last, self.game.horizon, rounds, self.shards)
 
     def state_bytes(self) -> int:
         config = self.config

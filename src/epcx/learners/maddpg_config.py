@@ -1,9 +1,9 @@
 """The hyperparameters of MADDPG."""
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
-from epcx.errors import InputError, number, whole_number
+from epcx.errors import InputError, choice, number, whole_number
 
 Network = Literal["attention", "attention-separate", "mlp", "mean-field", "mean-field-local"]
 Clipping = Literal["network", "variable"]
@@ -77,11 +77,7 @@ class MADDPGConfig:
             number(option(name), getattr(self, name), low, high, zero=name == "logit_penalty")
         kinds = {"network": Network, "clip_per": Clipping, "precision": Precision}
         for name, kind in kinds.items():
-            if getattr(self, name) not in get_args(kind):
-                raise InputError(
-                    f"unknown {option(name)} {getattr(self, name)!r}: there are "
-                    f"{', '.join(get_args(kind))}"
-                )
+            choice(option(name), getattr(self, name), kind)
 
     @property
     def samples_per_update(self) -> int:
@@ -110,8 +106,11 @@ class MADDPGConfig:
 
     def episodes(self, updates: int, horizon: int) -> int:
         """The episodes played after a number of updates, those before the first included."""
-        steps = self.warmup_steps + updates * self.steps_per_update
-        return steps * self.num_envs // horizon
+        return self.steps(updates) * self.num_envs // horizon
+
+    def steps(self, updates: int) -> int:
+        """Steps of all worlds after a number of updates."""
+        return self.warmup_steps + updates * self.steps_per_update
 
 
 def option(name: str) -> str:

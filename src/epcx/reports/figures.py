@@ -146,41 +146,14 @@ def legend(
     )
 
 
-def bars(
-    name: str,
-    title: str,
-    unit: str,
-    groups: Mapping[str, Mapping[str, Cell]],
-    colours: Mapping[str, str],
-    published: Mapping[str, Mapping[str, float]],
-    caption: str = "",
-) -> Chart:
-    """A group of bars per population, one bar per method; diamonds are the paper's numbers."""
-
-    def draw(ax: Axes, x: float, width: float, cell: Cell, colour: str) -> None:
-        ax.bar(x, cell.mean, 0.88 * width, color=colour)
-        draw_trainings(ax, x, cell, INK)
-
-    return grouped(name, title, unit, groups, colours, published, caption, draw)
+def draw_bar(ax: Axes, x: float, width: float, cell: Cell, colour: str) -> None:
+    ax.bar(x, cell.mean, 0.88 * width, color=colour)
 
 
-def lollipops(
-    name: str,
-    title: str,
-    unit: str,
-    groups: Mapping[str, Mapping[str, Cell]],
-    colours: Mapping[str, str],
-    published: Mapping[str, Mapping[str, float]],
-    caption: str = "",
-) -> Chart:
-    """As bars, for scores from 0 to 1: a dot on a stem is visible at 0, too."""
-
-    def draw(ax: Axes, x: float, width: float, cell: Cell, colour: str) -> None:
-        ax.plot([x, x], [0, cell.mean], color=colour, lw=1.6, alpha=0.55, solid_capstyle="butt")
-        ax.plot(x, cell.mean, "o", ms=6, color=colour, zorder=3, clip_on=False)
-        draw_trainings(ax, x, cell, INK)
-
-    return grouped(name, title, unit, groups, colours, published, caption, draw)
+def draw_lollipop(ax: Axes, x: float, width: float, cell: Cell, colour: str) -> None:
+    """For scores from 0 to 1: a dot on a stem is visible at 0, too."""
+    ax.plot([x, x], [0, cell.mean], color=colour, lw=1.6, alpha=0.55, solid_capstyle="butt")
+    ax.plot(x, cell.mean, "o", ms=6, color=colour, zorder=3, clip_on=False)
 
 
 def draw_trainings(ax: Axes, x: float, cell: Cell, colour: str) -> None:
@@ -192,17 +165,18 @@ def draw_trainings(ax: Axes, x: float, cell: Cell, colour: str) -> None:
         ax.plot(places, cell.values, "o", ms=2.6, mfc=FIELD, mec=colour, mew=0.8, zorder=4)
 
 
-def grouped(
+def bars(
     name: str,
     title: str,
     unit: str,
     groups: Mapping[str, Mapping[str, Cell]],
     colours: Mapping[str, str],
     published: Mapping[str, Mapping[str, float]],
-    caption: str,
-    draw: Callable[[Axes, float, float, Cell, str], None],
+    caption: str = "",
+    draw: Callable[[Axes, float, float, Cell, str], None] = draw_bar,
 ) -> Chart:
-    """A group of marks per population, one mark per method, drawn at x with a width."""
+    """A group of bars, or other marks, per population, one per method; diamonds are the paper's
+    numbers."""
     methods = list(dict.fromkeys(method for cells in groups.values() for method in cells))
     with axes(title) as (figure, ax):
         width = 0.8 / len(methods)
@@ -212,6 +186,7 @@ def grouped(
                     continue
                 x = group + (number - (len(methods) - 1) / 2) * width
                 draw(ax, x, width, cells[method], colours[method])
+                draw_trainings(ax, x, cells[method], INK)
                 paper_value = published.get(population, {}).get(method)
                 if paper_value is not None:
                     ax.plot(x, paper_value, "D", ms=4, mfc=FIELD, mec=INK, mew=0.9, zorder=5)
@@ -245,8 +220,7 @@ def curves(
         for method, trials in lines.items():
             colour = colours[method]
             shared = trials[0][0]
-            same = all(len(x) == len(shared) and (x == shared).all() for x, _ in trials)
-            if same and len(trials) > 1:
+            if len(trials) > 1 and same_episodes(trials):
                 values = np.stack([y for _, y in trials])
                 mean = values.mean(0)
                 if band:
@@ -268,6 +242,12 @@ def curves(
         ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: format_thousands(x)))
         legend(figure, list(lines), colours)
         return Chart(name, caption, figure)
+
+
+def same_episodes(trials: Sequence[Curve]) -> bool:
+    """Whether curves have their points at the same episodes, so that they have a mean."""
+    shared = trials[0][0]
+    return all(len(x) == len(shared) and bool((x == shared).all()) for x, _ in trials)
 
 
 def format_thousands(episodes: float) -> str:

@@ -11,7 +11,7 @@ from epcx.reports import figures
 from epcx.reports.figures import Chart, Curve, Values, label
 from epcx.reports.report_data import ReportData, Section, slug
 from epcx.reports.tables import CsvRow, ReportTable
-from epcx.reports.words import count_trainings, selection_note
+from epcx.reports.words import among, count_trainings, selection_note
 from epcx.teams import RunPlayers
 
 SMOOTHING = 5  # log lines in the moving average of a learning curve
@@ -69,7 +69,7 @@ def curve_charts(
     """A chart for each setting."""
     charts = []
     for group in data.groups:
-        chosen = {method: lines[method] for method in group.methods if method in lines}
+        chosen = among(lines, group.methods)
         if chosen:
             file, heading = name + group.suffix, title + group.heading
             caption = curves_caption(chosen, band)
@@ -165,7 +165,7 @@ def repeated_curricula(
     """The curves of curricula, of settings in which one of them has several trainings."""
     found: dict[str, list[Curve]] = {}
     for group in data.groups:
-        growing = {m: lines[m] for m in group.methods if m in lines and data.configs[m].grows}
+        growing = among(lines, [m for m in group.methods if data.configs[m].grows])
         if any(len(trials) > 1 for trials in growing.values()):
             found |= growing
     return found
@@ -177,8 +177,7 @@ def normalised_curve_charts(
     """For each setting, with all its curves on one scale."""
     scaled: dict[str, list[Curve]] = {}
     for group in data.groups:
-        chosen = {method: lines[method] for method in group.methods if method in lines}
-        scaled |= normalise_curves(chosen)
+        scaled |= normalise_curves(among(lines, group.methods))
     return curve_charts(data, name, f"{title}, normalised", "normalised score", scaled)
 
 
@@ -194,7 +193,6 @@ def normalise_curves(lines: Mapping[str, list[Curve]]) -> dict[str, list[Curve]]
 
 def mean_curves(trials: Sequence[Curve]) -> list[Values]:
     """The mean of all trials, if they have points at the same episodes; else each by itself."""
-    shared = trials[0][0]
-    if all(len(x) == len(shared) and (x == shared).all() for x, _ in trials):
+    if figures.same_episodes(trials):
         return [np.mean([y for _, y in trials], 0)]
     return [y for _, y in trials]

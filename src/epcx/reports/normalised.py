@@ -54,7 +54,7 @@ def normalised_charts(
             if population in groups
         }
         charts.append(
-            figures.lollipops(
+            figures.bars(
                 f"{name}-{slug(role)}{group.suffix}",
                 f"Normalised score of {role}{group.heading}",
                 "score",
@@ -62,6 +62,7 @@ def normalised_charts(
                 data.colours,
                 from_paper,
                 dots_caption(groups.values(), "Large dots"),
+                figures.draw_lollipop,
             )
         )
         csv_rows += [

@@ -1,6 +1,7 @@
 """Sentences of a report: who is ahead, how many trainings there are, and what they took."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from epcx.evaluation.players import FIXED_PLAYERS
 from epcx.evaluation.results import SCORE, Cell
@@ -10,6 +11,7 @@ from epcx.reports.figures import label
 from epcx.reports.report_data import ReportData
 
 SCRIPTED = "scripted"
+Value = TypeVar("Value")
 
 
 def headlines(data: ReportData) -> list[str]:
@@ -201,8 +203,9 @@ def count_trainings(numbers: Iterable[tuple[str, int]]) -> str:
     return f"{same} {plural('training', same)} of each method."
 
 
-def among(cells: Mapping[str, Cell], methods: Iterable[str]) -> dict[str, Cell]:
-    return {method: cells[method] for method in methods if method in cells}
+def among(found: Mapping[str, Value], methods: Iterable[str]) -> dict[str, Value]:
+    """What was found of these methods, in their order."""
+    return {method: found[method] for method in methods if method in found}
 
 
 def join(names: Iterable[str]) -> str:
