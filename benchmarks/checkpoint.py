@@ -2,9 +2,10 @@
 
     python -m benchmarks.checkpoint --population 24-16 --matches 9 --json
 
-Matches train for a while with checkpoints at an interval, and then as long without. Beside that, a
-checkpoint of the whole state, written while training waits, as epcx 0.1 did. Compilation is left
-out. Files go to --out, so that its disk is the one that is measured.
+Matches train for a while without checkpoints, and then as long with one at each interval; `stop` is
+at the end of one more interval, when most is left to be written. Beside that, a checkpoint of the
+whole state, written while training waits, as epcx 0.1 did. Compilation is left out. Files go to
+--out, so that its disk is the one that is measured.
 """
 
 import json
@@ -24,6 +25,7 @@ from epcx.learners.learner import tree_bytes
 from epcx.learners.maddpg_config import MADDPGConfig
 from epcx.runs.checkpoint import Checkpoints, MatchUpdate
 from epcx.runs.provenance import describe
+from epcx.trainer import CHECKPOINT_SECONDS
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Benchmark:
     fill: int = 0
     """Updates before the measurement, so that there is something to resume."""
 
-    interval: float = 45.0
+    interval: float = CHECKPOINT_SECONDS
     """Seconds between two checkpoints."""
 
     checkpoints: int = 3
@@ -78,10 +80,15 @@ class Benchmark:
         training.done += 0 if self.fill else 1
         training.save()  # all that is there so far, and compiles the copies
         training.checkpoints.wait()
-        begin_bytes = training.checkpoints.written
         row: dict[str, Any] = {"game": self.game, "population": population, "matches": self.matches}
         row["state_bytes"] = trainer.bytes_per_device * len(trainer.devices)
+        without = training.train(self.interval * self.checkpoints, float("inf"))
+        training.save()
+        training.checkpoints.wait()
+        begin_bytes = training.checkpoints.written
         with_them = training.train(self.interval * self.checkpoints, self.interval)
+        training.save()
+        training.checkpoints.wait()
         row["wait_seconds"] = max(with_them["waits"])
         row["write_seconds"] = max(with_them["writes"])
         row["share_of_training"] = sum(with_them["waits"]) / with_them["seconds"]
@@ -90,8 +97,8 @@ class Benchmark:
         row["bytes_written_per_byte_put_into_the_buffer"] = written / (
             self.matches * transition_bytes(trainer, config) * with_them["updates"] * 100
         )
-        without = training.train(self.interval * self.checkpoints, float("inf"))
         row["slow_down"] = without["rate"] / with_them["rate"] - 1
+        training.train(self.interval, float("inf"))
         row["stop_seconds"] = training.stop()
         row["resume_seconds"] = training.resume()
         whole = Checkpoints(folder / "whole")

@@ -1,21 +1,14 @@
-"""Shapes in signatures are checked while testing, and compiled programs are kept between runs.
-
-There are eight virtual CPU devices.
-"""
+"""Shapes in signatures are checked while testing, and there are eight virtual CPU devices."""
 
 import os
 from pathlib import Path
 
-CACHE = Path(__file__).parent.parent / ".cache" / "jax"
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
-os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
-# Most tests run a program once or twice: compiling it fast matters more than running it fast.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+from tests import environment  # noqa: F401 - before anything imports JAX
 
-import pytest  # noqa: E402
-from jaxtyping import install_import_hook  # noqa: E402
+os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
+
+import pytest
+from jaxtyping import install_import_hook
 
 install_import_hook("epcx", "beartype.beartype")
 
@@ -24,7 +17,8 @@ LONGEST = (
     "test_docs.py",
     "execution/test_ray.py",
     "test_open_learner.py",
-    "test_survival.py",
+    "test_campaign.py",
+    "test_curriculum_run.py",
     "test_trainer.py",
     "execution/test_match_trainer.py",
     "learners/test_maddpg.py",

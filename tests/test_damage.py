@@ -90,6 +90,16 @@ def test_weights_that_the_run_has_not_written_are_refused(error_of, run, tmp_pat
     assert not (tmp_path / "copy").exists()
 
 
+def test_changed_weights_can_be_trusted(error_of, run, capsys):
+    flip_a_bit(run / WEIGHTS)
+    assert f"to trust it as it is: epcx digest {run} --accept" in error_of("evaluate", run)
+    main(["digest", str(run), "--accept"])
+    assert capsys.readouterr().err == f"{run / WEIGHTS} is trusted as it is now\n"
+    main(["evaluate", str(run), "--episodes", "10"])
+    main(["digest", str(run), "--accept"])
+    assert capsys.readouterr().err == ""
+
+
 def test_changed_snapshot_is_refused(run):
     folder = RunFolder.open(run)
     (path,) = {folder.snapshot("1", 0, 0, "collector")}

@@ -194,6 +194,20 @@ def test_resume_takes_an_older_checkpoint_if_the_newest_is_damaged(tmp_path, uni
     assert_same_results(tmp_path / "run", uninterrupted)
 
 
+def test_log_that_has_lost_lines_is_mended(tmp_path, uninterrupted):
+    """A power failure may take the end of a file."""
+    chunks = iter([False, False, True])
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path / "run", RecordingCallback(lambda: next(chunks) and interrupt()))
+    log = tmp_path / "run" / "metrics.jsonl"
+    log.write_bytes(log.read_bytes()[:-10])
+    callback = RecordingCallback()
+    run = resume(tmp_path / "run", callback)
+    assert f"{log} has lost lines since the checkpoint" in callback.messages[0]
+    assert run.digests() == RunFolder.open(uninterrupted).digests()
+    assert len(run.metrics()) == len(RunFolder.open(uninterrupted).metrics()) - 1
+
+
 def test_checkpoint_is_written_when_the_batch_system_asks(tmp_path, uninterrupted):
     """SLURM sends SIGUSR1 before a time limit; after a kill, the run goes on from there."""
     chunks = iter([False, True])
@@ -296,12 +310,20 @@ def test_log_lines_are_evenly_spaced():
     assert evenly_spaced(10, 0) == []
 
 
-def test_compilation_cache_is_in_the_cache_folder_of_the_user(tmp_path):
+def test_compilation_cache_is_a_private_folder_of_the_user(tmp_path):
+    cache = tmp_path / "epcx" / "jax"
+    assert compilation_cache(tmp_path) == str(cache)
+    assert cache.stat().st_mode & 0o777 == 0o700
+    cache.chmod(0o777)
+    assert compilation_cache(tmp_path) == "None"
+
+
+def compilation_cache(home):
     code = "from epcx.execution.devices import CONFIG, enable_compilation_cache as enable; "
     code += "enable(); print(CONFIG.jax_compilation_cache_dir)"
-    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    environment = {**os.environ, "XDG_CACHE_HOME": str(home)}
     environment.pop("JAX_COMPILATION_CACHE_DIR")
     shown = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True
     )
-    assert Path(shown.stdout.strip()) == tmp_path / "epcx" / "jax"
+    return shown.stdout.strip()

@@ -10,15 +10,13 @@ class UnsafeFolderError(OSError):
     """Somebody else could have put files into a folder."""
 
 
-def cache_folder(name: str) -> Path:
-    """$XDG_CACHE_HOME or ~/.cache, then epcx/name; a RuntimeError without a home folder."""
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return home / "epcx" / name
-
-
 def private_folder(name: str) -> Path:
-    """A cache folder for programs, which are executed: only the user may write to it."""
-    folder = cache_folder(name)
+    """$XDG_CACHE_HOME or ~/.cache, then epcx/name: a folder to which only the user may write.
+
+    It is for programs, which are executed. A RuntimeError where there is no home folder.
+    """
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = home / "epcx" / name
     folder.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)

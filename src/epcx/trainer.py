@@ -23,12 +23,12 @@ from epcx.networks import kernels
 from epcx.runs import provenance
 from epcx.runs.checkpoint import Arrays, Checkpoint, MatchUpdate
 from epcx.runs.files import json_digest
-from epcx.runs.run import LINEAGE, RunFolder
+from epcx.runs.run import LINEAGE, METRICS, RunFolder
 from epcx.runs.weights import named, unnamed
 from epcx.stage_progress import StageProgress
 from epcx.teams import initial_generation, weights_metadata
 
-CHECKPOINT_SECONDS = 45.0
+CHECKPOINT_SECONDS = 30.0
 MAX_CHECKPOINT_SHARE = 0.03  # of the time, that training waits for copies to the host
 
 
@@ -118,7 +118,10 @@ class RunTrainer:
             self.seconds = checkpoint.about["seconds"]
             self.stage_totals = checkpoint.about["stages"]
             self.generation = self._generation(checkpoint)
-        self.run.truncate_metrics(checkpoint.about["metrics"] if checkpoint else 0)
+        if not self.run.truncate_metrics(checkpoint.about["metrics"] if checkpoint else 0):
+            self.callback.on_message(
+                f"{self.run.path / METRICS} has lost lines since the checkpoint; agents have not"
+            )
         ended, cause = "failed", None
         try:
             with self.interrupts:

@@ -1,6 +1,7 @@
 """Commands that show what there is: games, replays, and what a run holds."""
 
 import json
+import sys
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,8 +97,14 @@ class Digest:
     json: bool = False
     """Print the checksum of every part, too, as JSON."""
 
+    accept: bool = False
+    """Trust the weights as they are now, also those that were changed after the training."""
+
     def run(self) -> None:
-        parts = RunFolder.open(self.run_folder).digests()
+        run = RunFolder.open(self.run_folder)
+        for path in run.accept_weights() if self.accept else ():
+            print(f"{path} is trusted as it is now", file=sys.stderr)
+        parts = run.digests()
         whole = json_digest(parts)
         print(json.dumps({"digest": whole, "parts": parts}, indent=2) if self.json else whole)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from epcx.cache import cache_folder
+from epcx.cache import private_folder
 from epcx.errors import whole_number
 from epcx.runs.provenance import cores
 
@@ -39,10 +39,13 @@ def local_devices(number: int | None = None) -> list[jax.Device]:
 
 
 def enable_compilation_cache() -> None:
-    """Turns on JAX's persistent compilation cache, unless the user has chosen a folder."""
+    """Turns on JAX's persistent compilation cache, unless the user has chosen a folder.
+
+    Without one where there is no home folder, or others could put programs into it.
+    """
     if CONFIG.jax_compilation_cache_dir is None:
-        with contextlib.suppress(RuntimeError):  # there is no home folder
-            CONFIG.update("jax_compilation_cache_dir", str(cache_folder("jax")))
+        with contextlib.suppress(RuntimeError, OSError):
+            CONFIG.update("jax_compilation_cache_dir", str(private_folder("jax")))
 
 
 def free_memory(devices: Sequence[jax.Device]) -> int:

@@ -5,11 +5,12 @@ match is sharded over the devices of its group; where there are fewer, matches t
 match becomes does not depend on the others.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
+from itertools import islice
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -22,12 +23,13 @@ from epcx.execution.device_groups import DeviceGroups, group_devices
 from epcx.execution.devices import enable_compilation_cache, format_bytes, free_memory
 from epcx.execution.layout import lay_out, max_shards, with_layout
 from epcx.learners.learner import SHARD, Learner, RingLearner, state_bytes
-from epcx.runs.checkpoint import MatchState, Rows
+from epcx.runs.checkpoint import Arrays, MatchState, Rows
 from epcx.runs.weights import named, names_of
 
 SHARDED = PartitionSpec(None, SHARD)  # the first two axes of every array of a state: match, shard
 REPLICATED = PartitionSpec()
 ROWS_AT_ONCE = 16  # of a ring buffer, on their way to the host
+Item = TypeVar("Item")
 OTHER_SETTINGS = "the checkpoint is of other settings, or another version"
 
 
@@ -111,11 +113,11 @@ class MatchTrainer:
 
     def agents(self) -> PyTree:
         """The agents of all matches [matches, agents, ...], as NumPy arrays."""
-        return self._of_states(self.learner.agents)
+        return self._of_states(self._agents_of)
 
     def diverged(self) -> Bool[np.ndarray, "matches"]:
         """Which matches have stopped learning, because weights would not be finite."""
-        return self._of_states(self.learner.diverged)
+        return self._of_states(self._diverged_of)
 
     def compile(self, start: bool = True, new_agents: bool = True) -> "MatchTrainer":
         """Compiles `advance` before it is needed, and `start` with new agents or given ones."""
@@ -135,12 +137,15 @@ class MatchTrainer:
         rows = ring_rows(self.learner, since, updates)
         states = []
         for block in range(self.layout.blocks):
-            arrays, ring = self._program(block).snapshot(self.blocks[block], rows)
+            arrays, changes = self._program(block).snapshot(self.blocks[block], rows)
             left = self.matches - block * self.layout.concurrent
             for row in range(min(self.layout.concurrent, left)):
-                changed = {name: x[row] for name, x in ring.items()}
-                mine = {name: x[row] for name, x in arrays.items()}
-                states.append(MatchState(mine, [Rows(rows, changed)] if changed else []))
+                mine, *changed = (
+                    {name: x[row] for name, x in some.items()}
+                    for some in (arrays, *(change.arrays for change in changes))
+                )
+                numbers = [change.rows for change in changes]
+                states.append(MatchState(mine, list(map(Rows, numbers, changed))))
         return states
 
     def restore(self, matches: Sequence[MatchState]) -> None:
@@ -170,9 +175,16 @@ class MatchTrainer:
     def _program(self, block: int) -> "CompiledMatches":
         return self.programs[block % self.layout.groups]
 
-    def _of_states(self, function: Callable[[PyTree], PyTree]) -> Any:
-        """`function` of the state of each match, which is the same on all its shards."""
-        each = jax.vmap(jax.vmap(function))
+    @cached_property
+    def _agents_of(self) -> Callable[[PyTree], PyTree]:
+        return jax.jit(jax.vmap(jax.vmap(self.learner.agents)))
+
+    @cached_property
+    def _diverged_of(self) -> Callable[[PyTree], PyTree]:
+        return jax.jit(jax.vmap(jax.vmap(self.learner.diverged)))
+
+    def _of_states(self, each: Callable[[PyTree], PyTree]) -> Any:
+        """What `each` finds in the states of a block; it is the same on all shards of a match."""
         found = jax.device_get([each(state) for state in self.blocks])
         return jax.tree.map(lambda x: x[:, 0], self._join(found))
 
@@ -224,36 +236,38 @@ class CompiledMatches:
         with ThreadPoolExecutor(len(lowered)) as pool:
             list(pool.map(lambda program: program.compile(), lowered))
 
-    def snapshot(
-        self, state: PyTree, rows: Int[np.ndarray, "rows"]
-    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    def snapshot(self, state: PyTree, rows: Int[np.ndarray, "rows"]) -> tuple[Arrays, list[Rows]]:
         """Copies of named arrays [matches, shards, ...], and of some rows of the ring buffer."""
         arrays = named(keys_to_data(state))
         ring = [arrays.pop(name) for name in self._ring_names]
+        slices = [
+            rows[i : i + ROWS_AT_ONCE] for i in range(0, len(rows) if ring else 0, ROWS_AT_ONCE)
+        ]
+        copies = one_ahead(begin_copy(ring, some) for some in slices)
+        changed = []
+        for some, copy in zip(slices, copies, strict=True):
+            found = [np.asarray(x)[:, :, : len(some)] for x in copy]
+            changed.append(Rows(some, dict(zip(self._ring_names, found, strict=True))))
         # A state is donated to the next update: what stays here must not share its memory.
-        copies = {name: np.array(x) for name, x in arrays.items()}
-        slices = []
-        for begin in range(0, len(rows) if ring else 0, ROWS_AT_ONCE):
-            some = rows[begin : begin + ROWS_AT_ONCE]
-            padded = np.pad(some, (0, ROWS_AT_ONCE - len(some)), mode="edge")
-            slices.append([np.asarray(x)[:, :, : len(some)] for x in take_rows(ring, padded)])
-        joined = [np.concatenate(parts, 2) for parts in zip(*slices, strict=True)]
-        return copies, dict(zip(self._ring_names, joined, strict=True)) if joined else {}
+        return {name: np.array(x) for name, x in arrays.items()}, changed
 
     def restore(self, matches: list[MatchState]) -> PyTree:
         """The state of matches, from named arrays [shards, ...] of each."""
         shapes = self._state_shapes
         expected = named(keys_to_data(shapes))
         ring = set(self._ring_names)
-        leaves = []
-        for name, like in expected.items():
-            whole = np.zeros(like.shape, like.dtype)
+
+        def leaf(name: str) -> Array:
+            whole = np.zeros(expected[name].shape, expected[name].dtype)
             for number, match in enumerate(matches):
                 if name in ring:
                     fill_rows(whole[number], [(rows, x.get(name)) for rows, x in match.rows])
                 else:
                     fill(whole[number], match.arrays.get(name))
-            leaves.append(jax.device_put(whole, self._sharding))
+            return jax.device_put(whole, self._sharding)
+
+        with ThreadPoolExecutor() as pool:
+            leaves = list(pool.map(leaf, expected))
         if any(match.arrays.keys() != expected.keys() - ring for match in matches):
             raise InputError(OTHER_SETTINGS)
         return data_to_keys(jax.tree.unflatten(jax.tree.structure(shapes), leaves), shapes)
@@ -300,6 +314,25 @@ def take_rows(ring: list[Array], rows: Int[Array, "rows"]) -> list[Array]:
     return [x[:, :, rows] for x in ring]
 
 
+def begin_copy(ring: list[Array], rows: Int[np.ndarray, "rows"]) -> list[Array]:
+    """Some rows, and others that fill them up, on their way to the host."""
+    padded = np.pad(rows, (0, ROWS_AT_ONCE - len(rows)), mode="edge")
+    taken = take_rows(ring, padded)
+    for x in taken:
+        x.copy_to_host_async()
+    return taken
+
+
+def one_ahead(items: Iterable[Item]) -> Iterator[Item]:
+    """The same items; the next one is begun before one is used."""
+    begun = iter(items)
+    for item in islice(begun, 1):
+        for after in begun:
+            yield item
+            item = after
+        yield item
+
+
 def ring_rows(learner: Learner, since: int, updates: int) -> Int[np.ndarray, "rows"]:
     if not isinstance(learner, RingLearner):
         return np.zeros(0, int)
@@ -312,11 +345,14 @@ def fill_rows(
 ) -> None:
     """Writes rows that were saved one after the other."""
     for rows, found in changes:
-        if len(rows) and not 0 <= rows.min() <= rows.max() < ring.shape[1]:
+        if found is None or found.shape[:2] != (len(ring), len(rows)):
             raise InputError(OTHER_SETTINGS)
-        part = np.empty((len(ring), len(rows), *ring.shape[2:]), ring.dtype)
-        fill(part, found)
-        ring[:, rows] = part
+        begin = 0
+        for block in np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1):
+            end = begin + len(block)
+            if end > begin:
+                fill(ring[:, block[0] : block[-1] + 1], found[:, begin:end])
+            begin = end
 
 
 def fill(place: np.ndarray, found: np.ndarray | None) -> None:

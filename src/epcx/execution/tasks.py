@@ -17,7 +17,7 @@ from epcx.execution.match_trainer import MatchTrainer
 from epcx.learners.learner import Learner
 from epcx.runs.checkpoint import MatchState
 
-CHUNK_SECONDS = 2.0  # between two reports
+CHUNK_SECONDS = 1.0  # between two reports
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
 
 from epcx.errors import InputError, RunError, reason
 from epcx.runs.files import (
@@ -41,6 +40,14 @@ SEGMENTS = "segments"
 FORMAT = "epcx checkpoint 4"
 HALF_DONE = ".writing-"
 THREADS = 8
+DTYPES = {  # of safetensors, by their names in NumPy
+    **{f"float{bits}": f"F{bits}" for bits in (16, 32, 64)},
+    **{f"int{bits}": f"I{bits}" for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": f"U{bits}" for bits in (8, 16, 32, 64)},
+    "bool": "BOOL",
+    "bfloat16": "BF16",
+}
+NUMPY_DTYPES = {kind: jnp.dtype(name) for name, kind in DTYPES.items()}
 Arrays = dict[str, np.ndarray]
 
 
@@ -225,10 +232,13 @@ class Checkpoints:
         return dict(zip(files, self._pool.map(self._write, files, files.values()), strict=True))
 
     def _write(self, path: Path, arrays: Arrays) -> str:
-        content = save({name: np.ascontiguousarray(x) for name, x in arrays.items()})
-        write_through(path, content)
-        self.written += len(content)
-        return hashlib.sha256(content).hexdigest()
+        content = safetensors(arrays)
+        write_through(path, *content)
+        checksum = hashlib.sha256()
+        for part in content:
+            checksum.update(part)
+        self.written += sum(map(len, content))
+        return checksum.hexdigest()
 
     def _remove_old(self) -> None:
         """All but the last checkpoints, and the segments that they do not name."""
@@ -250,6 +260,33 @@ class Checkpoints:
         """Removes what a sudden death left half-written."""
         for place in self.folder.glob(f"{HALF_DONE}*"):
             shutil.rmtree(place, ignore_errors=True)
+
+
+def safetensors(arrays: Arrays) -> list[bytes | memoryview]:
+    """The content of a safetensors file, in parts that share the memory of the arrays.
+
+    The library's `save` and `load` copy gigabytes, and keep other threads waiting meanwhile.
+    """
+    header, parts, end = {}, [], 0
+    for name, array in arrays.items():
+        begin, end = end, end + array.nbytes
+        kind = DTYPES[array.dtype.name]
+        header[name] = {"dtype": kind, "shape": array.shape, "data_offsets": [begin, end]}
+        parts.append(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    return [len(text).to_bytes(8, "little"), text, *parts]
+
+
+def from_safetensors(content: bytes) -> Arrays:
+    """Arrays that share the memory of a file's content."""
+    begin = 8 + int.from_bytes(content[:8], "little")
+    arrays = {}
+    for name, facts in json.loads(content[8:begin]).items():
+        first, last = facts["data_offsets"]
+        data = np.frombuffer(content, np.uint8, last - first, begin + first)
+        arrays[name] = data.view(NUMPY_DTYPES[facts["dtype"]]).reshape(facts["shape"])
+    return arrays
 
 
 @runtime_checkable
@@ -309,8 +346,6 @@ def _read(place: Path) -> tuple[Checkpoint, dict[str, list[Segment]]]:
         if isinstance(error, InputError):
             raise
         raise _DamagedError(f"{ABOUT} is not as it was written") from None
-    except SafetensorError:
-        raise _DamagedError("its arrays cannot be read") from None
 
 
 def _read_arrays(wanted: tuple[Path, str]) -> Arrays:
@@ -319,4 +354,4 @@ def _read_arrays(wanted: tuple[Path, str]) -> Arrays:
     content = path.read_bytes()
     if hashlib.sha256(content).hexdigest() != checksum:
         raise _DamagedError(f"{path.stem} has another checksum")
-    return load(content)
+    return from_safetensors(content)

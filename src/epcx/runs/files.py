@@ -34,7 +34,10 @@ def file_digest(path: Path) -> str:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
+    """Replaces a file, but nothing else that may be there: no pipe and no device."""
     path = Path(os.path.realpath(path))  # a link stays a link
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is not a regular file")
     temporary = path.parent / f".{secrets.token_hex(6)}.tmp"
     try:
         write_through(temporary, content)
@@ -43,10 +46,11 @@ def write_bytes(path: Path, content: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def write_through(path: Path, content: bytes) -> None:
+def write_through(path: Path, *content: bytes | memoryview) -> None:
     """Writes a file that lasts when this returns; an interrupt may leave a part of it."""
     with open(path, "wb") as file:
-        file.write(content)
+        for part in content:
+            file.write(part)
         file.flush()
         os.fsync(file.fileno())
 

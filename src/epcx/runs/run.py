@@ -192,11 +192,19 @@ class RunFolder:
         path = self.path / METRICS
         return path.stat().st_size if path.exists() else 0
 
-    def truncate_metrics(self, size: int) -> None:
-        """Drops lines that were written after a checkpoint: they will be written again."""
-        if self.metrics_size() > size:
-            with open(self.path / METRICS, "r+") as file:
-                file.truncate(size)
+    def truncate_metrics(self, size: int) -> bool:
+        """Drops lines that were written after a checkpoint: they will be written again.
+
+        False if lines before it are missing; a half of one is dropped, too.
+        """
+        found = self.metrics_size()
+        if found > size:
+            os.truncate(self.path / METRICS, size)
+        elif found:
+            whole = (self.path / METRICS).read_bytes().rfind(b"\n") + 1
+            if whole < found:
+                os.truncate(self.path / METRICS, whole)
+        return found >= size
 
     def write_result(self, result: dict[str, Any]) -> None:
         self.write(RESULT, result)
@@ -283,11 +291,25 @@ class RunFolder:
 
     def add_checksums(self) -> None:
         """Of all weights as they are now, for a run that has no list of checksums."""
-        folders = (self.path / AGENTS, self.path / SNAPSHOTS)
-        files = [path for folder in folders for path in sorted(folder.rglob("*.safetensors"))]
+        files = self._weights_files()
         if files and not (self.path / DIGESTS).exists():
             lines = [json.dumps(self._checksum_row(path, file_digest(path))) for path in files]
             self._write(self.path / DIGESTS, "".join(f"{line}\n" for line in lines).encode())
+
+    def accept_weights(self) -> list[Path]:
+        """Trusts all weights as they are now; the files whose checksums were not known."""
+        self.add_checksums()
+        accepted = []
+        for path in self._weights_files():
+            row = self._checksum_row(path, file_digest(path))
+            if row["sha256"] not in self._known_checksums().get(row["file"], ()):
+                self._add_checksum(path, row["sha256"])
+                accepted.append(path)
+        return accepted
+
+    def _weights_files(self) -> list[Path]:
+        folders = (self.path / AGENTS, self.path / SNAPSHOTS)
+        return [path for folder in folders for path in sorted(folder.rglob("*.safetensors"))]
 
     def _checksum_row(self, path: Path, checksum: str) -> dict[str, str]:
         return {"file": path.relative_to(self.path).as_posix(), "sha256": checksum}
@@ -332,7 +354,8 @@ class RunFolder:
                 raise InputError(f"{path} cannot be read: {reason(error)}") from None
             if not intact:
                 raise InputError(
-                    f"{path} is damaged, or of another run: its checksum is not in {DIGESTS}"
+                    f"{path} is damaged, or of another run: its checksum is not in {DIGESTS}; to "
+                    f"trust it as it is: epcx digest {self.path} --accept"
                 )
         return path
 
