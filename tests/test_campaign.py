@@ -2,13 +2,13 @@
 
 import pytest
 
-from tests.faults import disk, kills
+from tests.faults import disk, inputs, kills
 from tests.faults.tally import Tally
 
 
-@pytest.mark.parametrize(("part", "number"), [(kills.run, 2), (disk.run, 4)], ids=["kills", "disk"])
+@pytest.mark.parametrize(("part", "number"), [(inputs, 40), (kills, 2), (disk, 4)])
 def test_nothing_is_lost(tmp_path, part, number):
-    tallies = part(tmp_path, 0, number, print)
+    tallies = part.run(tmp_path, 0, number, print)
     assert sum(tally.tried for tally in tallies) == number
     assert not [failure for tally in tallies for failure in tally.failures]
 

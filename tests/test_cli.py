@@ -100,6 +100,15 @@ def test_replay_seed_fixes_the_episode(tmp_path):
         (["train", "grassland", "--learning-rate", "1e-45"], "learning-rate 1e-45 is not a number"),
         (["train", "grassland", "--logit-penalty", "1e300"], "logit-penalty 1e+300 is not 0 or a"),
         (["replay", "grassland", "--out", "x" * 300 + ".html"], "file name too long"),
+        (["replay", "grassland", "--out", "a/" * 300 + "b.html"], "at most 200 folders in one"),
+        (
+            ["train", "grassland", "--buffer-size", "9" * 400, "--dry-run"],
+            "from 1 to 1000000000000",
+        ),
+        (
+            ["train", "grassland", "--fitness-rounds", "9" * 99, "--dry-run"],
+            "is not a whole number",
+        ),
         (["replay", "grassland", "--title", "\x1b[2J"], "title contains control characters"),
         (["replay", "missing.json"], "cannot read the replay missing.json: no such file"),
         (["fly"], "epcx: unknown command 'fly' (epcx --help tells more)"),
@@ -215,6 +224,17 @@ def test_full_disk_is_reported_in_one_sentence():
         result = run_epcx("games", stdout=full)
     assert result.returncode == 1
     assert result.stderr == "epcx: cannot write the output: no space left on device\n"
+
+
+def test_failure_that_names_a_file_is_not_blamed_on_the_output(capsys, monkeypatch):
+    def fail(*_):
+        raise PermissionError(13, "Permission denied", "secrets\n.json")
+
+    monkeypatch.setattr(games, "names", fail)
+    with pytest.raises(SystemExit) as stopped:
+        main(["games"])
+    assert stopped.value.code == 1
+    assert capsys.readouterr().err == "epcx: secrets?.json: permission denied\n"
 
 
 @pytest.mark.parametrize("arguments", [["games", "--json"], ["games"], ["train", "--help"]])

@@ -13,7 +13,7 @@ from epcx.cli import main
 from epcx.evaluation.result_cache import ResultCache
 from epcx.reports.report import to_csv
 from epcx.reports.tables import ReportTable
-from epcx.runs.files import json_digest
+from epcx.runs.files import json_digest, write_bytes
 from epcx.runs.run import RunFolder
 from tests.factories import make_run
 
@@ -140,6 +140,34 @@ def test_replaced_weights_are_valid_before_and_after(run):
     RunFolder.open(run).weights("2", 0, "collector")
 
 
+def write_weights(path, **tensor):
+    """One array, as a header of safetensors describes it, with eight bytes of data."""
+    facts = {"__metadata__": {"format": "epcx agent set 1"}, "policy.x": tensor}
+    header = json.dumps(facts).encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape"), [("F8_E4M3", [8]), ("F32", [2, *[1] * 70]), ("F32", [2**61, 4])]
+)
+def test_weights_that_numpy_cannot_hold_are_refused(error_of, run, kind, shape):
+    write_weights(run / WEIGHTS, dtype=kind, shape=shape, data_offsets=[0, 8])
+    assert f"{WEIGHTS} cannot be read as weights of epcx" in error_of("digest", run)
+
+
+@pytest.mark.parametrize("change", [lambda x: x[:0], lambda x: np.array(1, x.dtype)])
+@pytest.mark.parametrize("part", ["policy", "critic"])
+def test_weights_without_agents_are_refused(error_of, run, change, part):
+    (run / "digests.jsonl").unlink()
+    arrays = load_file(run / WEIGHTS)
+    name = next(name for name in arrays if name.startswith(part))
+    kind = {"game": "food-collection", "role": "collector", "architecture": "attention"}
+    arrays[name] = change(arrays[name])
+    save_file(arrays, run / WEIGHTS, metadata={"format": "epcx agent set 1", **kind})
+    message = error_of("evaluate", run, "--episodes", "10")
+    assert "holds weights of another architecture or population" in message
+
+
 # JSON
 
 
@@ -163,6 +191,19 @@ def test_damaged_file_is_found_before_a_report_plays(
     monkeypatch.setattr("epcx.evaluation.study.Study.play", lambda *_: pytest.fail("played"))
     (run / name).write_bytes(text.encode(errors="surrogateescape"))
     assert complaint in error_of("report", run, "--out", tmp_path / "report")
+    assert not (tmp_path / "report").exists()
+
+
+def test_damaged_agents_and_their_origins_are_found_before_a_report_plays(
+    error_of, run, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("epcx.evaluation.study.Study.play", lambda *_: pytest.fail("played"))
+    rows = json.loads((run / "lineage.json").read_text())
+    (run / "lineage.json").write_text(json.dumps([{**row, "rank": None} for row in rows]))
+    assert "has no lineage of collector" in error_of("report", run, "--out", tmp_path / "report")
+    (run / "lineage.json").write_text(json.dumps(rows))
+    flip_a_bit(run / "snapshots/2/50/1/collector.safetensors")
+    assert "is damaged, or of another" in error_of("report", run, "--out", tmp_path / "report")
     assert not (tmp_path / "report").exists()
 
 
@@ -191,6 +232,20 @@ def test_what_is_not_a_regular_file_is_refused_at_once(error_of, run, tmp_path, 
 def test_oversized_file_is_refused_at_once(error_of, run):
     os.truncate(run / "config.json", 2**40)
     assert "config.json cannot be read: it is larger than" in error_of("lineage", run)
+    (run / "episode.json").touch()
+    os.truncate(run / "episode.json", 2**40)
+    message = error_of("replay", run / "episode.json", "--out", run / "a.html")
+    assert "episode.json: it is larger than" in message
+
+
+def test_pipe_is_neither_read_as_a_replay_nor_replaced_by_one(error_of, tmp_path):
+    pipe = tmp_path / "pipe.json"
+    os.mkfifo(pipe)
+    with pytest.raises(OSError, match="it is not a regular file"):
+        write_bytes(pipe, b"")
+    for command in (["replay", pipe], ["replay", "food-collection", "--out", pipe]):
+        assert "pipe.json: it is not a regular file" in error_of(*command)
+    assert pipe.is_fifo()
 
 
 def test_lock_that_is_a_pipe_is_refused_at_once(error_of, run):
@@ -219,6 +274,19 @@ def test_names_in_tables_are_no_formulas():
     row = {"run": "=1+1", "method": "@x", "change": -1.5, "text": "-1.5 2", "agents": "-2-1"}
     table = ReportTable("t", "T", list(row), [], [row])
     assert to_csv(table, {"game": "+x"}).splitlines()[1] == "'=1+1,'@x,-1.5,-1.5 2,'-2-1,'+x"
+
+
+def test_names_of_files_are_printed_without_control_characters(capsys, run, tmp_path):
+    odd = run.rename(tmp_path / "r\x1b[2Jn\n")
+    for command in (
+        ["publish", odd, "--out", tmp_path / "c\x1b[2J"],
+        ["replay", "food-collection", "--out", tmp_path / "\x1b[2J.json"],
+        ["resume", odd],
+    ):
+        main([str(word) for word in command])
+        shown = capsys.readouterr().out
+        assert "?[2J" in shown
+        assert shown.rstrip("\n").isprintable()
 
 
 def test_printed_lineage_of_a_run_has_no_control_characters(capsys, run):

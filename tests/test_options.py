@@ -250,6 +250,7 @@ def test_first_look_ignores_what_it_does_not_know():
         ),
         ("grassland --seed", "option --seed needs a value"),
         ("grassland --seed --json", "option --seed needs a value"),
+        ("grassland --title=-- --json", "option --title needs a value"),
         ("grassland --json=yes", "option --json takes no value"),
         ("grassland x", "unexpected argument 'x' (epcx train --help tells more)"),
         ("grassland -5", "unexpected argument '-5' (epcx train --help tells more)"),
@@ -326,6 +327,12 @@ def test_help_shows_the_defaults_of_an_instance(capsys):
     assert "--seed INT (default: 0)" in text
     assert "One for each stage. (default: 3-2 6-4)" in text
     assert "Evolution strategies: --sigma FLOAT Size of the mutations. (default: 0.9)" in text
+
+
+def test_help_shows_defaults_without_control_characters(capsys):
+    text = help_text(capsys, Train, Train(Settings("grassland", ("\x1b[2J",))))
+    assert "\x1b" not in text
+    assert "(default: ?[2J)" in text
 
 
 def test_help_has_a_group_for_each_nested_dataclass(capsys):

@@ -102,6 +102,14 @@ def test_run_is_not_published_into_itself(error_of, run):
     assert sorted(run.path.parent.rglob("*")) == before
 
 
+def test_run_is_not_published_over_a_link_that_leads_nowhere(error_of, run, tmp_path):
+    for name, target in (("loop", "loop"), ("dangling", "nowhere")):
+        (tmp_path / name).symlink_to(target)
+        message = error_of("publish", run.path, "--out", tmp_path / name)
+        assert f"{name} is a link that leads nowhere" in message
+    assert len(list(tmp_path.iterdir())) == 2
+
+
 def test_published_weights_have_checksums(run, copy):
     flipped = bytearray(copy.weights("1", 0, "collector").read_bytes())
     assert len((copy.path / "digests.jsonl").read_text().splitlines()) == 2

@@ -132,6 +132,19 @@ def test_bad_experiments_are_refused(error_of):
     assert "seeds 0 is not" in error_of("reproduce", "grassland", "--seeds", "0")
     assert "unknown method 'ppo'" in error_of("reproduce", "grassland", "--methods", "ppo")
     assert "episodes 0 is not" in error_of("reproduce", "grassland", "--episodes", "0")
+    shrinking = ("--population", "3-2", "2-2", "--dry-run")
+    assert "2-2 after 3-2 does not grow" in error_of("reproduce", "grassland", *shrinking)
+
+
+def test_folder_for_the_report_is_checked_before_the_training(error_of, tmp_path, monkeypatch):
+    monkeypatch.setattr(trainer, "train", lambda *_: pytest.fail("trained"))
+    (tmp_path / "report").mkdir()
+    (tmp_path / "report" / "thesis.tex").write_text("")
+    message = error_of("reproduce", "food-collection", "--preset", "smoke", "--out", tmp_path)
+    assert "has other files than a report" in message
+    (tmp_path / "file").write_text("")
+    message = error_of("reproduce", "grassland", "--out", tmp_path / "file")
+    assert "file/report cannot be made: not a directory" in message
 
 
 def test_reproduce_writes_a_report_and_repeats_nothing_the_second_time(

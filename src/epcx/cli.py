@@ -60,8 +60,8 @@ def answer(arguments: Sequence[str]) -> None:
             raise
         stop("the device's memory is exhausted: use a smaller batch, buffer or population", 1)
     except OSError as error:
-        if error.errno in BAD_PATH and error.filename is not None:
-            stop(f"{error.filename}: {reason(error)}", 2)
+        if error.filename is not None:
+            stop(f"{error.filename}: {reason(error)}", 2 if error.errno in BAD_PATH else 1)
         discard_output()
         stop(f"cannot write the output: {reason(error)}", 1)
 

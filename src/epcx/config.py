@@ -22,6 +22,7 @@ MAX_MATCHES = 10_000
 MAX_SETS = 100
 MAX_SNAPSHOTS = 1000
 MAX_EPISODES = 10**9
+MAX_ROUNDS = 10**9
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ class TrainConfig:
             ("sets", 1, MAX_SETS),
             ("matches", 1, MAX_MATCHES),
             ("initial_matches", 1, MAX_MATCHES),
-            ("fitness_rounds", 1, None),
+            ("fitness_rounds", 1, MAX_ROUNDS),
             ("fitness_episodes", 1, MAX_EPISODES),
             ("snapshots", 0, MAX_SNAPSHOTS),
             ("seed", 0, MAX_SEED),

@@ -52,9 +52,14 @@ def number(name: str, value: Any, low: float, high: float, zero: bool = False) -
         )
 
 
+def printable(text: object) -> str:
+    """A text in one line, without control characters: names of files may have any."""
+    return "".join(c if c.isprintable() else "?" for c in str(text))
+
+
 def one_line(message: object) -> str:
-    """A message without control characters, shortened in the middle if it is very long."""
-    text = "".join(c if c.isprintable() else "?" for c in str(message))
+    """A printable message, shortened in the middle if it is very long."""
+    text = printable(message)
     if len(text) <= MAX_MESSAGE:
         return text
     half = MAX_MESSAGE // 2

@@ -25,6 +25,7 @@ AS_DECLARED: Types = {}
 METAVARS = {str: "TEXT", int: "INT", float: "FLOAT", Path: "PATH"}
 ALLOWED = {int: "a whole number", float: "a number"}
 HELP = ("-h", "--help")
+MAX_DEPTH = 200  # folders in one another, which Python makes by recursion
 NEGATIVE_NUMBER = re.compile(r"-(\.?\d|inf$)")
 
 
@@ -75,7 +76,7 @@ class Option:
         if isinstance(default, bool):
             default = "on" if default else "off"
         values = default if isinstance(default, tuple) else (default,)
-        return f"{about} (default: {' '.join(map(str, values))})".lstrip()
+        return f"{about} (default: {one_line(' '.join(map(str, values)))})".lstrip()
 
     def convert(self, texts: Sequence[str]) -> Any:
         values = [self.convert_one(text) for text in texts]
@@ -83,12 +84,14 @@ class Option:
 
     def convert_one(self, text: str) -> Any:
         choices = {str(choice): choice for choice in get_args(self.kind)}
+        name = self.positional or f"option {self.label}"
+        if self.kind is Path and text.count("/") > MAX_DEPTH:
+            raise InputError(f"{name} takes at most {MAX_DEPTH} folders in one another: {text}")
         try:
             return choices[text] if choices else self.kind(text)
         except (KeyError, ValueError):
             *most, last = choices or [ALLOWED[self.kind]]
             allowed = f"{', '.join(most)} or {last}" if most else last
-            name = self.positional or f"option {self.label}"
             raise InputError(f"{name} takes {allowed}, not {text!r}") from None
 
 
@@ -145,6 +148,8 @@ def read_into(
         raise InputError(f"option {flag} {'takes no' if others else 'needs a'} value") from None
     for option in named:
         value = getattr(values, ".".join(option.path))
+        if value == [] and not option.many:  # argparse drops the value of --name=--
+            raise InputError(f"option {option.label} needs a value")
         if value is not None:
             found[option.path] = value if option.kind is bool else option.convert(value)
     unknown = [word for word in rest if re.match("-.", word) and not NEGATIVE_NUMBER.match(word)]

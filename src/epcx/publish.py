@@ -29,11 +29,13 @@ def publish(source: RunFolder, folder: Path, sets: int | None = None, lines: int
         whole_number("sets", sets, 1)
     whole_number("lines", lines, 1)
     config = finished(source)
-    ours, theirs = source.path.resolve(), folder.resolve()
+    ours, theirs = (Path(os.path.realpath(path)) for path in (source.path, folder))
     if ours.is_relative_to(theirs) or theirs.is_relative_to(ours):
         raise InputError(
             f"{folder} and the run {source.path} lie in one another: choose another --out"
         )
+    if folder.is_symlink() and not folder.exists():
+        raise InputError(f"{folder} is a link that leads nowhere: choose another --out")
     check_unused(folder)
     temporary = theirs.parent / f".{theirs.name}-{secrets.token_hex(6)}"
     try:

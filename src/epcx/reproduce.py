@@ -77,6 +77,7 @@ def plan(
                     for seed in range(seeds)
                 ]
     for task in tasks:
+        task.config.check()
         check(folder / task.name, task.config)
     return tasks
 

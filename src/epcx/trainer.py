@@ -64,6 +64,7 @@ def resume(
     if run.result.get("ended") == "finished":
         run.unlock()
         return run
+    run.check_logs()
     trainer = RunTrainer(run, TrainConfig.of(run), executor, callback, checkpoint_seconds)
     checkpoint = run.checkpoints.load(trainer.callback.on_message)
     if checkpoint is None:

@@ -56,6 +56,8 @@ def generations(number):
         ({"parents": ["collector-1.0"]}, "'collector-1.0' comes before 'collector-1.0'"),
         ({"parents": ["nobody"]}, "'collector-1.0' comes before 'nobody'"),
         ({"name": "collector-0.0", "parents": []}, "two agent sets 'collector-0.0'"),
+        ({"role": "wolf"}, "'collector-1.0' has not the role of 'collector-0.0'"),
+        ({"population": "$x$"}, r"population '\$x\$' is malformed"),
         ({"diverged": "no"}, "diverged is 'no', not true or false"),
         ({"colour": 1}, "'colour' in .* is unknown"),
     ],

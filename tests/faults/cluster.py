@@ -18,9 +18,9 @@ from epcx.execution.local import LocalExecutor
 from epcx.execution.ray import RayExecutor
 from epcx.runs.run import RunFolder
 from epcx.stage_progress import StageProgress
-from tests.execution.ray_cluster import NODE, TINY, kill_a_worker, nodes
+from tests.execution.ray_cluster import NODE, TINY, kill_a_worker, nodes, training_workers
 from tests.factories import RecordingCallback
-from tests.faults.kills import TRAININGS, difference
+from tests.faults.kills import difference
 from tests.faults.tally import Tally
 from tests.processes import command, environment, run_epcx
 
@@ -32,6 +32,7 @@ NAMES = {
     "driver": "Ray: the driver killed, and resumed",
 }
 DRIVERS = 0.2  # their share of all faults
+DRIVEN = ["food-collection", "--preset", "smoke", "--episodes", "60", "--population", "1", "2"]
 EACH = 6  # faults of a training
 PAUSE = (1, 20)  # reports between two faults
 
@@ -106,7 +107,8 @@ class Faults:
             self.progress, self.before = progress, np.zeros_like(progress.done)
         trains = np.array([agents is None for agents in progress.agents])
         self.reports += bool((progress.done > self.before)[trains].all())
-        if self.planned and trains.any() and self.reports >= self.next:
+        # Reports of tasks that have ended may still be on their way.
+        if self.planned and trains.any() and self.reports >= self.next and training_workers():
             self.strike(self.planned.pop(0))
             self.before, self.reports = progress.done.copy(), 0
             self.next = self.rng.randint(*PAUSE)
@@ -128,13 +130,12 @@ def kill_drivers(
     folder: Path, rng: random.Random, number: int, tally: Tally, say: Callable[[str], None]
 ) -> None:
     """With SIGKILL, after some checkpoints; another one resumes the training with the cluster."""
-    training = ["train", *TRAININGS[0]]
-    done = run_epcx(*training, "--out", folder / "calm-driver")
+    done = run_epcx("train", *DRIVEN, "--devices", "1", "--out", folder / "calm-driver")
     assert done.returncode == 0, done.stderr
     turn = 0
     while tally.tried < number:
         path = folder / f"driver-{turn}"
-        arguments, killed = [*training, "--out", path], 0
+        arguments, killed = ["train", *DRIVEN, "--out", path], 0
         while killed < min(3, number - tally.tried):
             process = subprocess.Popen(
                 command(*arguments, "--engine", "ray", "--checkpoint-minutes", "0"),
@@ -144,15 +145,17 @@ def kill_drivers(
             )
             wait_for_checkpoints(path, process, rng.randint(1, 4))
             process.send_signal(signal.SIGKILL)
-            if process.wait() == 0:
-                break
+            if process.wait() != -signal.SIGKILL:
+                break  # it had ended
             killed += 1
             arguments = ["resume", path]
         done = run_epcx("resume", path, "--engine", "ray")
         failure = (
             done.stderr[-300:] if done.returncode else difference(path, folder / "calm-driver")
         )
-        for _ in range(killed):
+        if not killed:
+            failure = failure or "the driver ended before it was killed"
+        for _ in range(max(1, killed)):
             tally.add(f"training {turn}", failure)
         turn += 1
         say(f"{tally.tried} of {number} drivers killed")

@@ -43,8 +43,8 @@ class Faults:
 
     def meet_write(self, path: Path) -> bool:
         """As `meet`; a write has two names."""
-        kind = "segment" if path.parent.name == "segments" else "file"
-        kind = "checkpoint" if path.parent.parent.name == "checkpoints" else kind
+        inside = path.parent.parent.name == "checkpoints"
+        kind = "segment" if path.parent.name == "segments" else "checkpoint" if inside else "file"
         met = [self.meet(kind), self.meet("write")]
         return any(met)
 

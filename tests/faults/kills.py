@@ -20,6 +20,7 @@ TRAININGS = (
     ["predator-prey", *SETTINGS, "--population", "1-1", "2-2"],
 )
 EACH = 10  # kills of a training, before it may end
+SOON = {"report": 12, "fitness": 3, "stage": 1, "file": 3}  # the n-th such moment, at most
 NAMES = {
     "report": "between two reports of training",
     "fitness": "while games for the fitness are played",
@@ -61,8 +62,8 @@ def kill_again_and_again(
     arguments = ["train", *training, "--out", str(path), "--checkpoint-minutes", "0"]
     killed: list[str] = []
     while len(killed) < times:
-        moment, number = rng.choice(MOMENTS), rng.randint(1, 6)
-        if start(arguments, path, moment, number) == 0:
+        moment = rng.choice(MOMENTS)
+        if start(arguments, path, moment, rng.randint(1, SOON.get(moment, 6))) == 0:
             return killed  # over before that moment
         killed.append(moment)
         if RunFolder.exists(path):

@@ -166,7 +166,10 @@ def test_load_refuses_invalid_roles(name: str, value: object, saved: Path) -> No
     assert f"role {name} must" in load_error(saved)
 
 
-@pytest.mark.parametrize(("name", "value"), [("alive", 2), ("ate", 0.5), ("killed", -1)])
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("name", "value"), [("alive", 2), ("ate", 0.5), ("killed", -1), ("touched", -1e308)]
+)
 def test_load_refuses_invalid_counts_and_flags(name: str, value: float, saved: Path) -> None:
     rows = json.loads(saved.read_text())[name]
     rows[1][0] = value

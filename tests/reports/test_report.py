@@ -618,7 +618,8 @@ def test_palette_gives_variants_distinct_colours():
 
 def test_page_escapes_names_titles_and_provenance(tmp_path, open_page):
     run = make_run(tmp_path / "a&b<i>", "food-collection", "epc", ("1", "2"), matches=None)
-    provenance = {"device": EVIL, "commit": EVIL, "epcx": "0.0.1", "date": EVIL}
+    odd = "\ud800 \x1b $x_{$"  # neither Unicode nor mathematics
+    provenance = {"device": EVIL + odd, "commit": EVIL, "epcx": "0.0.1", "date": odd}
     run.write("config.json", {**run.config, "provenance": provenance})
     run.write("result.json", {"ended": "finished"})
     written = write(tmp_path / "report", [RunFolder.open(run.path)], title=EVIL)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from epcx import games, library, presets, reproduce
-from epcx.errors import RunError, whole_number
+from epcx.errors import RunError, printable, whole_number
 from epcx.execution.execution_options import ExecutionOptions
 from epcx.methods import Budget
 from epcx.options import Flatten, Positional
@@ -124,7 +124,7 @@ def print_report(written: library.Report, as_json: bool) -> None:
         print(json.dumps([result.to_json() for result in written.data.results], indent=1))
         return
     print_scores(written.data)
-    print(f"wrote {written.page}; its tables and figures are beside it")
+    print(f"wrote {printable(written.page)}; its tables and figures are beside it")
 
 
 @dataclass(frozen=True)
@@ -188,6 +188,9 @@ class Reproduce:
         if self.dry_run:
             print_tasks(tasks, self.json)
             return
+        from epcx.reports.report import make_folder  # matplotlib takes half a second
+
+        make_folder(folder / "report")  # what is wrong with it is found before days of training
         with (
             self.execution.executor(CHECKPOINT_SECONDS) as executor,
             library.progress_bar(None) as callback,

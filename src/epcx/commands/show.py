@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from epcx import games, library, publish
-from epcx.errors import InputError, Notice
+from epcx.errors import InputError, Notice, printable
 from epcx.evolution import lineage
 from epcx.execution.devices import format_bytes
 from epcx.options import Positional
@@ -103,7 +103,7 @@ class Digest:
     def run(self) -> None:
         run = RunFolder.open(self.run_folder)
         for path in run.accept_weights() if self.accept else ():
-            print(f"{path} is trusted as it is now", file=sys.stderr)
+            print(f"{printable(path)} is trusted as it is now", file=sys.stderr)
         parts = run.digests()
         whole = json_digest(parts)
         print(json.dumps({"digest": whole, "parts": parts}, indent=2) if self.json else whole)
@@ -131,7 +131,8 @@ class Publish:
     def run(self) -> None:
         copy = publish.publish(RunFolder.open(self.run_folder), self.out, self.sets, self.lines)
         size = sum(path.stat().st_size for path in copy.path.rglob("*") if path.is_file())
-        print(f"{copy.path}: {format_bytes(size)}; try: epcx evaluate {copy.path}")
+        path = printable(copy.path)
+        print(f"{path}: {format_bytes(size)}; try: epcx evaluate {path}")
 
 
 @dataclass(frozen=True)
@@ -175,4 +176,4 @@ class Replay:
             title=self.title,
         )
         what = f"{recording.game} {recording.population}, {recording.steps} steps"
-        print(f"wrote {self.out}: {what}")
+        print(f"wrote {printable(self.out)}: {what}")

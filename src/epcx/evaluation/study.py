@@ -4,13 +4,15 @@ Every game is an entry with labels: its purpose, who is measured and against who
 figures are such entries, sorted.
 """
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 from epcx import games, presets
 from epcx.config import TrainConfig
-from epcx.errors import InputError
+from epcx.errors import InputError, one_line
 from epcx.evaluation.players import FIXED_PLAYERS, Player, PlayerSource, fixed_players
 from epcx.evaluation.result_cache import ResultCache
 from epcx.evaluation.results import (
@@ -275,6 +277,28 @@ class Study:
 
     # Results
 
+    def check(self) -> None:
+        """Reads all that games and reports need, so that what is damaged is found before."""
+        for run in self.runs:
+            run.metrics()
+        for trials in (some for methods in self.trials.values() for some in methods.values()):
+            for trial, role in itertools.product(trials, self.game.roles):
+                trial.origin(role.name)
+        _ = self.players
+
+    @cached_property
+    def players(self) -> dict[tuple[PlayerSource, str, str], Player]:
+        """Who plays which role at which population."""
+        wanted = dict.fromkeys(
+            (who, entry.population, role)
+            for entry in self.entries()
+            for role, who in entry.players.items()
+        )
+        return {
+            (who, population, role): who.player(self.at(population), role)
+            for who, population, role in wanted
+        }
+
     def play(
         self,
         episodes: int,
@@ -282,10 +306,9 @@ class Study:
         on_played: Callable[[int, int], None] = lambda done, total: None,
     ) -> list[Result]:
         """Plays all entries; `on_played` gets the number of games done, and of all."""
-        entries = self.entries()
+        entries, known = self.entries(), self.players
         cache = cache or ResultCache()
         tournaments: dict[str, Tournament] = {}
-        known: dict[tuple[PlayerSource, str, str], Player] = {}
         results = []
         for number, entry in enumerate(entries):
             on_played(number, len(entries))
@@ -293,9 +316,6 @@ class Study:
             game = self.at(entry.population)
             if entry.population not in tournaments:
                 tournaments[entry.population] = Tournament(game, cache=cache)
-            for role, who in entry.players.items():
-                if (who, entry.population, role) not in known:
-                    known[who, entry.population, role] = who.player(game, role)
             players = {r: known[who, entry.population, r] for r, who in entry.players.items()}
             summary = tournaments[entry.population].play(players, length)
             results.append(entry.result(summary[entry.role]))
@@ -326,7 +346,7 @@ def trials_in(run: RunFolder, config: TrainConfig, stage: str | None = None) -> 
 
 def one_or_some(values: Iterable[Any]) -> str:
     """Each once."""
-    return ", ".join(dict.fromkeys(str(value) for value in values))
+    return ", ".join(dict.fromkeys(map(one_line, values)))
 
 
 def take(trials: Sequence[PlayerSource], number: int) -> PlayerSource:

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from epcx.errors import InputError
+from epcx.games import Population
 from epcx.typed_json import from_json
 
 DAMAGED = "the lineage is damaged, or of another version"
@@ -63,16 +64,22 @@ class Lineage:
 
     @classmethod
     def from_json(cls, content: Any) -> "Lineage":
-        """Every set comes after its parents, and every stage has sets."""
+        """Every set comes after its parents, which have its role, and every stage has sets."""
         lineage = cls(from_json(content, tuple[Record, ...], DAMAGED))
-        before: set[str] = set()
+        roles: dict[str, str] = {}  # of the sets so far
         for record in lineage.records:
-            if record.name in before:
+            if record.name in roles:
                 raise InputError(f"{DAMAGED}: it has two agent sets {record.name!r}")
+            try:
+                Population.parse(record.population)
+            except InputError as error:
+                raise InputError(f"{DAMAGED}: {error}") from None
             for parent in record.parents:
-                if parent not in before:
+                if parent not in roles:
                     raise InputError(f"{DAMAGED}: {record.name!r} comes before {parent!r}")
-            before.add(record.name)
+                if roles[parent] != record.role:
+                    raise InputError(f"{DAMAGED}: {record.name!r} has not the role of {parent!r}")
+            roles[record.name] = record.role
         stages = sorted({record.stage for record in lineage.records} - {-1})
         if stages != list(range(len(stages))):
             raise InputError(f"{DAMAGED}: its stages are not numbered from 0")

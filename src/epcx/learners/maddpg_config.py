@@ -10,6 +10,8 @@ Clipping = Literal["network", "variable"]
 Precision = Literal["float32", "tf32", "bf16"]
 # Wide, but well within float32, in which 1e-45 is 0 and 1e39 infinite.
 SMALLEST, LARGEST = 1e-12, 1e6
+COUNTS = ("batch_size", "buffer_size", "num_envs", "steps_per_update", "learning_starts")
+MAX_COUNT = 10**12  # more than any machine can hold
 BOUNDS = {
     "learning_rate": (SMALLEST, 1.0),
     "gamma": (SMALLEST, 1.0),
@@ -70,9 +72,8 @@ class MADDPGConfig:
     """Of matrix products on a GPU, in the attention networks: float32, tf32 or bf16."""
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "buffer_size", "num_envs", "steps_per_update"):
-            whole_number(option(name), getattr(self, name), 1)
-        whole_number(option("learning_starts"), self.learning_starts, 1)
+        for name in COUNTS:
+            whole_number(option(name), getattr(self, name), 1, MAX_COUNT)
         for name, (low, high) in BOUNDS.items():
             number(option(name), getattr(self, name), low, high, zero=name == "logit_penalty")
         kinds = {"network": Network, "clip_per": Clipping, "precision": Precision}

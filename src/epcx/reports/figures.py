@@ -102,7 +102,8 @@ class Chart:
         figure.set_layout_engine("constrained", rect=(0, share, 1, 1 - share))
         # The salt keeps the ids of SVG elements distinct from those of other charts in the page.
         with mpl.rc_context(STYLE), mpl.rc_context({"svg.hashsalt": self.name}):
-            figure.text(0.99, share / 6, self.signature, ha="right", fontsize=5.5, color=MUTED)
+            note = figure.text(0.99, share / 6, self.signature, ha="right", fontsize=5.5)
+            note.set(color=MUTED, parse_math=False)
             for kind, metadata in (("svg", {"Date": None}), ("png", {})):
                 file = io.BytesIO()
                 figure.savefig(file, format=kind, dpi=160, metadata=metadata)

@@ -12,6 +12,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from epcx.errors import printable
+
 LINE_SECONDS = 10.0
 
 
@@ -49,7 +51,7 @@ class EpisodeProgress:
         self.task = self.bar.add_task(stage, total=total, rate="compiling", rewards="")
 
     def on_message(self, text: str) -> None:
-        self.bar.console.print(text, markup=False, soft_wrap=True)
+        self.bar.console.print(printable(text), markup=False, soft_wrap=True)
 
     def on_progress(self, episodes: int, rewards: dict[str, float]) -> None:
         now = time.monotonic()

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Int
 
 from epcx.errors import InputError, reason
-from epcx.runs.files import write_bytes
+from epcx.runs.files import read_text, write_bytes
 
 FORMAT = "epcx-replay"
 VERSION = 1
@@ -176,7 +176,8 @@ def _to_array(name: str, value: Any, kind: type) -> np.ndarray:
         raise InputError(f"{name} must hold numbers only")
     if not np.isfinite(array).all():
         raise InputError(f"{name} contains a number that is not finite")
-    converted: np.ndarray = array.astype(kind)
+    with np.errstate(invalid="ignore"):  # numbers that an integer cannot hold are refused below
+        converted: np.ndarray = array.astype(kind)
     if kind is not float and ((converted != array).any() or (array < 0).any()):
         allowed = "0 or 1" if kind is bool else "whole numbers of 0 or more"
         raise InputError(f"{name} may hold only {allowed}")
@@ -245,9 +246,7 @@ def _get(mapping: object, name: str, where: str = "") -> Any:
 def load(path: str | Path) -> Replay:
     """Reads a replay that `save` wrote; raises `InputError` if the file is damaged."""
     try:
-        if Path(path).exists() and not Path(path).is_file():
-            raise OSError("it is not a file")  # reading from a pipe would block
-        payload = json.loads(Path(path).read_bytes())
+        payload = json.loads(read_text(Path(path)))
     except OSError as error:
         raise InputError(f"cannot read the replay {path}: {reason(error)}") from None
     except (ValueError, RecursionError):
@@ -282,6 +281,8 @@ def check_destination(path: Path) -> None:
             raise InputError(f"cannot write the replay {path}: there is no folder {path.parent}")
         if path.is_dir():
             raise InputError(f"cannot write the replay {path}: it is a folder")
+        if path.exists() and not path.is_file():
+            raise InputError(f"cannot write the replay {path}: it is not a regular file")
     except OSError as error:
         raise InputError(f"cannot write the replay {path}: {reason(error)}") from None
 

@@ -10,7 +10,6 @@ from epcx.errors import InputError, RunError, reason
 from epcx.evaluation.result_cache import ResultCache
 from epcx.evaluation.results import Result
 from epcx.evaluation.study import Study
-from epcx.evolution.lineage import Lineage
 from epcx.reports import content, replay, words
 from epcx.reports.figures import label
 from epcx.reports.page import to_html
@@ -46,9 +45,7 @@ def write_report(
 
     Games that an earlier report in the same folder has played are not played again.
     """
-    for run in study.runs:  # what is damaged is found before the games are played
-        run.metrics()
-        Lineage.from_json(run.lineage())
+    study.check()
     make_folder(folder)
     results = study.play(episodes, ResultCache(folder / CACHE), on_progress)
     data = ReportData(study, results, episodes)
@@ -58,7 +55,7 @@ def write_report(
     )
     try:
         write_files(folder, sections, results, study.signature())
-        write_bytes(folder / PAGE, page.encode())
+        write_bytes(folder / PAGE, encode(page))
     except OSError as error:
         raise RunError(f"the report in {folder} cannot be written: {reason(error)}") from None
     return folder / PAGE, data
@@ -88,7 +85,7 @@ def write_files(
             old.unlink()  # an earlier report may have had other files
     for section in sections:
         for table in section.tables:
-            write_bytes(folder / "tables" / f"{table.name}.csv", to_csv(table, signature).encode())
+            write_bytes(folder / "tables" / f"{table.name}.csv", encode(to_csv(table, signature)))
         for chart in section.charts:
             for kind, image in chart.images.items():
                 write_bytes(folder / "figures" / f"{chart.name}.{kind}", image)
@@ -110,6 +107,11 @@ def to_csv(table: ReportTable, signature: dict[str, str]) -> str:
     for row in table.csv_rows:
         writer.writerow({name: to_cell(value) for name, value in {**signature, **row}.items()})
     return text.getvalue()
+
+
+def encode(text: str) -> bytes:
+    """Names of files and text from runs may have characters that are not valid Unicode."""
+    return text.encode(errors="replace")
 
 
 def to_cell(value: object) -> object:

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from epcx.config import PlannedStage, TrainConfig, plan_json
-from epcx.errors import one_line
+from epcx.errors import one_line, printable
 from epcx.evaluation.tournament import CrossPlay
 from epcx.execution.devices import format_bytes
 from epcx.games import Game
@@ -72,7 +72,7 @@ def print_result(run: RunFolder, as_json: bool) -> None:
     print(
         f"{one_line(ending.ended)}: {ending.episodes_along_a_lineage} episodes along a lineage, "
         f"{ending.episodes_in_total} in total, in {minutes} min {seconds} s; "
-        f"try: epcx evaluate {one_line(str(run.path))}"
+        f"try: epcx evaluate {printable(run.path)}"
     )
 
 

@@ -9,6 +9,7 @@ These rows are a segment; a checkpoint names the segments that together are the 
 written by other threads while training goes on.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -139,14 +140,16 @@ class Checkpoints:
 
     def load(self, notify: Callable[[str], None]) -> Checkpoint | None:
         """The newest one that is whole; none if none was ever made."""
-        numbers = self.numbers()
+        numbers, damaged = self.numbers(), []
         for number in reversed(numbers):
             place = self.folder / f"{number:06}"
             try:
                 checkpoint, self.segments = _read(place)
             except _DamagedError as damage:
-                notify(f"checkpoint {place} is damaged ({damage}): trying the one before")
+                damaged.append(f"checkpoint {place} is damaged ({damage}): trying the one before")
             else:
+                for message in damaged:
+                    notify(message)
                 return checkpoint
         if numbers:
             raise InputError(f"no checkpoint in {self.folder} is whole: train again")
@@ -248,13 +251,14 @@ class Checkpoints:
         named = {one.file for some in self.segments.values() for one in some}
         for number in numbers[-KEPT:-1]:
             try:
-                about = json.loads((self.folder / f"{number:06}" / ABOUT).read_text())
+                about = json.loads(read_text(self.folder / f"{number:06}" / ABOUT))
                 named |= {one["file"] for some in about["segments"].values() for one in some}
-            except (OSError, ValueError, KeyError, AttributeError, TypeError):
+            except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError):
                 continue  # damaged: it cannot be resumed from
         for path in (self.folder / SEGMENTS).iterdir():
             if path.name not in named:
-                path.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):  # it is no file, or gone
+                    path.unlink()
 
     def _sweep(self) -> None:
         """Removes what a sudden death left half-written."""

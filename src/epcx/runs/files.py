@@ -17,9 +17,9 @@ def check_file(path: Path, limit: int) -> None:
     """Raises an `OSError` for what would be read without end: pipes, devices, oversized files."""
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):
-        raise OSError(errno.EINVAL, "it is not a regular file")
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     if found.st_size > limit:
-        raise OSError(errno.EFBIG, f"it is larger than {limit} bytes")
+        raise OSError(errno.EINVAL, f"it is larger than {limit} bytes", str(path))
 
 
 def read_text(path: Path, errors: str = "strict") -> str:

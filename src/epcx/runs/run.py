@@ -192,6 +192,17 @@ class RunFolder:
         path = self.path / METRICS
         return path.stat().st_size if path.exists() else 0
 
+    def check_logs(self) -> None:
+        """Refuses files that no line can be appended to, before a training goes on."""
+        self._known_checksums()
+        path = self.path / METRICS
+        try:
+            check_file(path, MAX_TEXT)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise InputError(f"{path} cannot be read: {reason(error)}") from None
+
     def truncate_metrics(self, size: int) -> bool:
         """Drops lines that were written after a checkpoint: they will be written again.
 

@@ -48,7 +48,8 @@ def load_weights(
         and arrays[name].dtype == expected[name].dtype
         for name in names
     )
-    if not fits or len({len(x) for x in arrays.values()} - {0}) != 1:
+    lengths = {x.shape[:1] for x in arrays.values()}
+    if not fits or len(lengths) != 1 or lengths <= {(), (0,)}:
         raise InputError(f"{path} holds weights of another architecture or population")
     if not all(np.isfinite(arrays[name]).all() for name in names):
         raise InputError(f"{path} is damaged: it holds weights that are not finite")
@@ -66,7 +67,8 @@ def read(path: Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
         with safe_open(path, framework="np") as file:
             metadata = file.metadata() or {}
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError):
+    except (OSError, SafetensorError, ValueError, AttributeError):
+        # The last two: arrays of kinds that NumPy does not have.
         raise InputError(f"{path} cannot be read as weights of epcx") from None
     if metadata.get("format") != FORMAT:
         shown = json.dumps(metadata.get("format"))
