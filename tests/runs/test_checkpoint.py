@@ -9,6 +9,7 @@ import threading
 
 import numpy as np
 import pytest
+import safetensors.numpy as library
 
 from epcx.errors import InputError, RunError
 from epcx.runs import checkpoint as checkpoint_module
@@ -41,6 +42,18 @@ def test_checkpoint_round_trips(checkpoints):
     assert found.about == {"number": 3, "loss": 0.1 + 0.2}
     np.testing.assert_array_equal(found.arrays["match-0"]["x"], [0, 1, 2])
     assert found.arrays["match-0"]["flag"].dtype == bool
+
+
+def test_files_are_those_of_the_safetensors_library(tmp_path):
+    names = checkpoint_module.DTYPES.keys() - {"bfloat16"}  # which NumPy does not have
+    arrays = {name: np.arange(24).reshape(2, 3, 4).astype(name) for name in names}
+    arrays |= {"none": np.zeros((0, 3), np.float32), "one": np.array(7)}
+    content = b"".join(checkpoint_module.safetensors(arrays))
+    for read in (library.load(content), checkpoint_module.from_safetensors(library.save(arrays))):
+        assert read.keys() == arrays.keys()
+        for name, array in arrays.items():
+            assert read[name].dtype == array.dtype
+            np.testing.assert_array_equal(read[name], array)
 
 
 def test_last_two_checkpoints_are_kept(checkpoints):
