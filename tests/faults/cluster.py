@@ -1,11 +1,14 @@
 """Ray clusters that lose workers, nodes and drivers: results are those of a calm training."""
 
+import contextlib
+import os
 import random
 import shutil
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -62,7 +65,7 @@ def break_clusters(
     left, turn = list(faults), 0
     while left:
         path, planned = folder / f"broken-{turn}", left[:EACH]
-        with nodes(3) as cluster:
+        with quiet(), nodes(3) as cluster:
             suffered, callback = Faults(cluster, rng, planned), RecordingCallback()
             with mock.patch.object(trainer.RunTrainer, "_report", suffered.report):
                 trainer.train(config, path, RayExecutor(state_seconds=1.0), callback)
@@ -74,6 +77,21 @@ def break_clusters(
         left, turn = left[len(suffered.done) :], turn + 1
         say(f"{len(faults) - len(left)} of {len(faults)} workers and nodes lost")
         shutil.rmtree(path)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Without Ray's own reports of what has died, which take pages of standard output."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    with open(os.devnull, "wb") as nothing:
+        os.dup2(nothing.fileno(), 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 class Faults:
