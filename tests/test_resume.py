@@ -9,7 +9,7 @@ import pytest
 from epcx import games, learners, methods
 from epcx.config import TrainConfig
 from epcx.execution.match_trainer import MatchTrainer
-from epcx.learners import MADDPGConfig
+from epcx.learners import MADDPGConfig, MAPPOConfig
 from epcx.runs.checkpoint import Checkpoints, MatchUpdate
 from tests.es_learner import ESConfig, EvolutionStrategies
 
@@ -20,22 +20,22 @@ def all_learners():
     """Of every method, and with every network; those that are the same once."""
     of_methods = [TrainConfig("food-collection", name).learner_config for name in methods.METHODS]
     networks = [MADDPGConfig("attention-separate"), MADDPGConfig(clip_per="variable")]
-    return list(dict.fromkeys(replace(config, **TINY) for config in of_methods + networks))
+    for config in dict.fromkeys(replace(config, **TINY) for config in of_methods + networks):
+        yield pytest.param("maddpg", config, id=f"maddpg {config.network} {config.clip_per}")
+    ppo = MAPPOConfig(num_envs=4, epochs=1, minibatches=2)
+    yield pytest.param("mappo", ppo, id="mappo")
+    yield pytest.param("ippo", replace(ppo, network="mlp"), id="ippo")
+    yield pytest.param(EvolutionStrategies, ESConfig(), id="es")
 
 
-@pytest.mark.parametrize(
-    "config", [*all_learners(), ESConfig()], ids=lambda c: getattr(c, "network", "es")
-)
-def test_update_after_a_resume_is_the_same(tmp_path, config):
+@pytest.mark.parametrize(("name", "config"), all_learners())
+def test_update_after_a_resume_is_the_same(tmp_path, name, config):
     """Weights, targets, moments of the optimisers, keys, worlds and buffer, bit by bit.
 
-    The buffer has been overwritten once by then, and was saved in two parts.
+    A buffer has been overwritten once by then, and was saved in two parts.
     """
     game = games.make("food-collection", "2")
-    if isinstance(config, ESConfig):
-        learner = EvolutionStrategies(game, config)
-    else:
-        learner = learners.make("maddpg", game, config)
+    learner = learners.make(name, game, config)
     first, second = (MatchTrainer(learner, 2, jax.devices()[:1]) for _ in range(2))
     first.start(jax.random.key(0))
     checkpoints, done = Checkpoints(tmp_path), 0

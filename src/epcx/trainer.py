@@ -18,6 +18,7 @@ from epcx.evolution.lineage import Lineage
 from epcx.execution.executor import Executor
 from epcx.execution.tasks import Progress, TrainTask
 from epcx.interrupts import Interrupts
+from epcx.learners import Learner, ScheduledLearner
 from epcx.metrics_log import MetricsLog, evenly_spaced
 from epcx.networks import kernels
 from epcx.runs import provenance
@@ -170,7 +171,7 @@ class RunTrainer:
     def fine_tune(self, stage: Stage, matches: list[PyTree] | None, key: Key[Array, ""]) -> Mutants:
         """Trains all matches of a stage; interrupts are met between two reports."""
         loaded, self.loaded = self.loaded, None
-        learner = self.config.make_learner(stage.game)
+        learner = self._learner(stage)
         like = jax.eval_shape(learner.init, jax.random.key(0))
         if loaded and loaded.about["phase"] == "trained":
             stopped = np.array(loaded.about["stopped"])
@@ -276,12 +277,19 @@ class RunTrainer:
             self.interrupts.check()
             self.callback.on_progress(done * episodes, {})
 
-        learner = self.config.make_learner(stage.game)
+        learner = self._learner(stage)
         policies = map(learner.policies, teams)
         played = self.executor.play(learner, policies, key, episodes, on_played)
         self.callback.on_progress(pairings * episodes, {})
         shaping = float(self.config.shaped_fitness)
         return np.stack([(x["reward"] + shaping * x["shaping"]).mean(-1) for x in played])
+
+    def _learner(self, stage: Stage) -> Learner:
+        """That of a stage, which may know how long it is."""
+        learner = self.config.make_learner(stage.game)
+        if isinstance(learner, ScheduledLearner):
+            return learner.with_updates(learner.updates(stage.episodes))
+        return learner
 
     def _task_name(self, stage: Stage, matches: tuple[int, ...]) -> str:
         """For people who watch a task, or look for what went wrong."""
@@ -291,10 +299,10 @@ class RunTrainer:
     def _precompile(self, stage: Stage) -> None:
         """What comes after the training of a stage."""
         if self.curriculum.sets is not None:
-            self.executor.precompile(self.config.make_learner(stage.game), None)
+            self.executor.precompile(self._learner(stage), None)
         for later in self.curriculum.stages[stage.number + 1 :][:1]:
             matches = self.config.stage_matches[later.number]
-            self.executor.precompile(self.config.make_learner(later.game), matches)
+            self.executor.precompile(self._learner(later), matches)
 
     # What is kept
 

@@ -124,6 +124,17 @@ def test_variants_are_named_after_presets():
     assert variant(alone, [paper, alone], with_settings=False) == "maddpg"
 
 
+def test_variants_name_learners_other_than_the_papers():
+    everybody = [
+        presets.make_config("food-collection", method, "paper", learner=learner)
+        for method in ("epc", "scratch")
+        for learner in ("maddpg", "mappo", "matd3")
+    ]
+    names = [variant(config, everybody) for config in everybody]
+    assert names[:3] == ["epc", "epc (mappo)", "epc (matd3)"]
+    assert names[3:] == ["scratch", "scratch (mappo)", "scratch (matd3)"]
+
+
 def test_variants_of_the_total_budget_have_one_name_at_all_populations():
     populations = presets.make_config("food-collection").populations
     control = [

@@ -11,7 +11,7 @@ from epcx.errors import InputError
 from epcx.execution.devices import format_bytes
 from epcx.execution.layout import Layout, lay_out
 from epcx.execution.match_trainer import MatchTrainer
-from epcx.learners import MADDPGConfig
+from epcx.learners import MADDPGConfig, MAPPOConfig
 from epcx.learners.learner import state_bytes
 from epcx.runs.checkpoint import MatchState
 from tests.execution.toy import Options, RandomSearch, Walk
@@ -19,6 +19,7 @@ from tests.execution.toy import Options, RandomSearch, Walk
 CONFIG = MADDPGConfig("mean-field", batch_size=32, buffer_size=400, num_envs=4, learning_starts=100)
 GAME = games.make("food-collection", 2)
 LEARNER = learners.make("maddpg", GAME, CONFIG)
+PPO = learners.make("mappo", GAME, MAPPOConfig(num_envs=4, epochs=1, minibatches=2))
 TOY = RandomSearch(Walk(2), Options())
 
 
@@ -51,11 +52,12 @@ def one_device():
     return trained(3, 1)[0]
 
 
-def test_matches_on_eight_devices_train_as_on_one():
-    trainer, metrics = trained(8, 8)
+@pytest.mark.parametrize("learner", [LEARNER, PPO], ids=["maddpg", "mappo"])
+def test_matches_on_eight_devices_train_as_on_one(learner):
+    trainer, metrics = trained(8, 8, learner=learner)
     assert trainer.layout == Layout(groups=8, shards=1, concurrent=1, turns=1)
     assert metrics["reward"].shape == (8, 2)
-    in_turns, expected = trained(8, 1)
+    in_turns, expected = trained(8, 1, learner=learner)
     assert_equal(trainer.agents(), in_turns.agents())
     assert_equal(metrics, expected)
 

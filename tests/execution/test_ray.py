@@ -27,7 +27,7 @@ from epcx.execution.local import LocalExecutor
 from epcx.execution.match_trainer import MatchTrainer
 from epcx.execution.ray import RayExecutor, pad, trim
 from epcx.execution.tasks import Progress
-from epcx.learners import MADDPG, MADDPGConfig
+from epcx.learners import MADDPG, MADDPGConfig, MAPPOConfig
 from epcx.runs.checkpoint import MatchState
 from epcx.runs.run import RunFolder
 from tests.execution import toy
@@ -48,6 +48,9 @@ EPC = TrainConfig(
     "food-collection", population=("1",), episodes=150, sets=2, fitness_episodes=20,
     learner_config=TINY,
 )  # fmt: skip
+MAPPO_EPC = replace(
+    EPC, learner="mappo", learner_config=MAPPOConfig(num_envs=10, epochs=1, minibatches=2)
+)
 THREE = TrainConfig(
     "food-collection", "mean-field", population=("1",), episodes=300, matches=3, snapshots=2,
     learner_config=replace(TINY, network="mean-field"),
@@ -93,6 +96,11 @@ def test_ray_gives_the_same_bits_as_this_machine(executor, local_epc, tmp_path):
     run = trainer.train(EPC, tmp_path / "run", executor, callback)
     assert_same_results(run.path, local_epc)
     assert "1: 2 tasks of 1 match with 1 CPU each, on a cluster of 2" in callback.messages
+
+
+def test_mappo_has_the_same_bits_on_ray(executor, tmp_path):
+    run = trainer.train(MAPPO_EPC, tmp_path / "run", executor)
+    assert_same_results(run.path, trained_locally(MAPPO_EPC, tmp_path / "local"))
 
 
 def test_task_of_a_killed_worker_is_repeated(executor, local_three, tmp_path):

@@ -5,7 +5,7 @@ from typing import get_args
 
 from epcx import presets
 from epcx.config import TrainConfig
-from epcx.methods import PAPER
+from epcx.methods import DEFAULT_LEARNER, PAPER
 from epcx.teams import RunPlayers
 
 PAPER_SETTINGS = "preset paper"
@@ -14,11 +14,14 @@ PAPER_SETTINGS = "preset paper"
 def variant(config: TrainConfig, configs: Sequence[TrainConfig], with_settings: bool = True) -> str:
     """Its method, and in brackets what tells it from other trainings by that method.
 
-    These are its budget; its settings, if those of the comparison differ (the paper's need no
-    name); and the schedule, if it is neither that of others with these settings nor its preset's.
+    These are its learner, if that is not the paper's; its budget; its settings, if those of the
+    comparison differ (the paper's need no name); and the schedule, if it is neither that of others
+    with these settings nor its preset's.
     """
     named = presets.name_settings(config)
-    details = ["total budget"] if config.budget == "total" else []
+    details = [] if config.learner == DEFAULT_LEARNER else [config.learner]
+    if config.budget == "total":
+        details.append("total budget")
     several = len({presets.name_settings(other) for other in configs}) > 1
     if with_settings and several and named != PAPER_SETTINGS:
         details.append(named.removeprefix("preset "))
@@ -39,7 +42,8 @@ def rivals(config: TrainConfig, configs: Sequence[TrainConfig]) -> list[TrainCon
     return [
         other
         for other in configs
-        if (other.method, other.budget) == (config.method, config.budget)
+        if other.method == config.method
+        and (other.learner, other.budget) == (config.learner, config.budget)
         and presets.name_settings(other) == presets.name_settings(config)
         and (other.grows or other.population == config.population)
     ]

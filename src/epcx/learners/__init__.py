@@ -4,20 +4,29 @@ from typing import Any
 
 from epcx.games import Game
 from epcx.learners import learner
-from epcx.learners.learner import Learner, RingLearner, ShardedLearner
-from epcx.learners.maddpg import MADDPG
-from epcx.learners.maddpg_config import MADDPGConfig
+from epcx.learners.learner import Learner, RingLearner, ScheduledLearner, ShardedLearner
+from epcx.learners.maddpg import MADDPG, MATD3
+from epcx.learners.maddpg_config import MADDPGConfig, MATD3Config
+from epcx.learners.mappo import IPPO, MAPPO
+from epcx.learners.mappo_config import MAPPOConfig
 from epcx.registry import Registry, reference
 
 REGISTRY = Registry("learner", Learner, "epcx.learners", learner.check)
 find, names, register = REGISTRY.find, REGISTRY.names, REGISTRY.register
-register(MADDPG)
+for built_in in (MADDPG, MATD3, MAPPO, IPPO):
+    register(built_in)
 
 __all__ = [
+    "IPPO",
     "MADDPG",
+    "MAPPO",
+    "MATD3",
     "Learner",
     "MADDPGConfig",
+    "MAPPOConfig",
+    "MATD3Config",
     "RingLearner",
+    "ScheduledLearner",
     "ShardedLearner",
     "find",
     "full_name",

@@ -128,6 +128,14 @@ class ShardedLearner(Protocol):
 
 
 @runtime_checkable
+class ScheduledLearner(Protocol):
+    """What a learner may know about the length of a stage, such as for annealed learning rates."""
+
+    def with_updates(self, updates: int) -> Learner:
+        """The same learner, for a stage of so many updates."""
+
+
+@runtime_checkable
 class RingLearner(Protocol):
     """What a learner may say about a ring buffer in its state, so that checkpoints write it once.
 

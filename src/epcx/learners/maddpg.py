@@ -3,10 +3,10 @@
 Everything is written for one match; execution vmaps it over many. The batch is the last axis.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -16,8 +16,9 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from epcx.games import Game, World
+from epcx.learners.batching import split_batch, vmap_or_map
 from epcx.learners.learner import SHARD, Learner, tree_bytes
-from epcx.learners.maddpg_config import PRESETS, MADDPGConfig
+from epcx.learners.maddpg_config import MATD3_PRESETS, PRESETS, MADDPGConfig, MATD3Config
 from epcx.learners.replay_buffer import (
     ReplayBuffer,
     Step,
@@ -39,6 +40,7 @@ from epcx.networks.seat import Seat, seats
 
 CACHE_BYTES = 2**21  # of the widest layer at a time: about a core's second-level cache
 MIN_SHARD_BYTES = 2**19  # of the widest layer, for another device to be worth its while
+MAX_NOISE = 2.5  # deviations of the noise on target policies, at most
 LAYERS_ALIVE = 24  # as many such layers are in a GPU's memory at once, at most
 
 
@@ -89,7 +91,7 @@ class MADDPG(Learner):
 
     name = "maddpg"
     Config = MADDPGConfig
-    presets = PRESETS
+    presets: ClassVar[Mapping[str, MADDPGConfig]] = PRESETS
 
     @property
     def architecture(self) -> str:
@@ -102,7 +104,7 @@ class MADDPG(Learner):
     # The contract
 
     def init(self, key: Key[Array, ""]) -> Agent:
-        return self.networks.agents(key, self.game)
+        return self.networks.agents(key, self.game, self.config.twin_critics)
 
     def start(self, key: Key[Array, ""], agents: Agent) -> State:
         """Fresh optimisers, and a buffer filled by playing until the first update is due."""
@@ -270,7 +272,9 @@ class MADDPG(Learner):
         losses, grads = jax.vmap(lambda x, n: jax.tree.map(lambda x: x / n, x))(
             sums, jnp.maximum(alive, 1)
         )
-        agents, optimisers = jax.vmap(self.step)(state.agents, state.optimisers, grads)
+        follow = self.number(state) % self.config.policy_delay == 0
+        step = partial(self.step, follow)
+        agents, optimisers = jax.vmap(step)(state.agents, state.optimisers, grads)
         # Adam's steps are small: weights that are finite stay so while the gradients are.
         norms = jax.vmap(lambda grads: jnp.array([optax.tree.norm(x) for x in grads]))(grads)
         diverged = state.diverged | ~jnp.isfinite(norms).all()
@@ -279,11 +283,19 @@ class MADDPG(Learner):
         where = lambda s: (s.agents, s.optimisers, s.diverged)  # noqa: E731
         return eqx.tree_at(where, state, (*kept, diverged)), losses
 
+    def number(self, state: State) -> Int[Array, ""]:
+        """How many updates were before the one that is due."""
+        config = self.config
+        return (state.buffer.time - config.warmup_steps) // config.steps_per_update - 1
+
     def sample(self, state: State, key: Key[Array, ""]) -> Batch:
         """A sample of transitions, this device's shard of it, in slices on the first axis."""
         game, size = self.game, self.config.batch_size
         which, noise_key = jax.random.split(key)
         noise = jax.random.gumbel(noise_key, (game.num_actions, game.num_agents, size))
+        if self.config.target_noise:
+            smoothing = jax.random.normal(jax.random.fold_in(noise_key, 1), noise.shape)
+            noise += self.config.target_noise * jnp.clip(smoothing, -MAX_NOISE, MAX_NOISE)
         mine = self.shard((state.buffer.sample(which, size), noise))
 
         def complete(transition: Transition, noise: Array) -> Batch:
@@ -319,7 +331,7 @@ class MADDPG(Learner):
             critic_grad = jax.value_and_grad(self.critic_loss, has_aux=True)
             (critic_loss, encoded), grad_critic = critic_grad(agent.critic, seat, batch, target)
             # The same critic in the same situations: only the agent's own actions differ.
-            q_value_of = partial(agent.critic.q_value_of, encoded)
+            q_value_of = partial(self.first_critic(agent.critic).q_value_of, encoded)
             policy_grad = jax.value_and_grad(self.policy_loss)
             policy_loss, grad_policy = policy_grad(agent.policy, q_value_of, seat, batch, noise)
             return Losses(critic_loss, policy_loss), (grad_critic, grad_policy)
@@ -335,9 +347,15 @@ class MADDPG(Learner):
 
     def td_target(self, agent: Agent, seat: Seat, batch: Batch) -> Float[Array, "batch"]:
         """y = r + gamma Q'(x', a') (equation 2); nothing follows for those who are done."""
-        step, critic = batch.transition.step, agent.target_critic
-        encoded = critic.encode(batch.next_views, batch.next_actions, batch.next_alive, seat)
-        future = jnp.where(seat.mine(step.done), 0.0, critic.q_value(encoded))
+        step = batch.transition.step
+
+        def q_value(critic: PyTree) -> Float[Array, "batch"]:
+            situation = batch.next_views, batch.next_actions, batch.next_alive, seat
+            return critic.q_value(critic.encode(*situation))
+
+        critic = agent.target_critic
+        value = jax.vmap(q_value)(critic).min(0) if self.config.twin_critics else q_value(critic)
+        future = jnp.where(seat.mine(step.done), 0.0, value)
         return seat.mine(step.reward) + self.config.gamma * future
 
     def critic_loss(
@@ -345,12 +363,23 @@ class MADDPG(Learner):
     ) -> tuple[Float[Array, ""], PyTree]:
         """The sum of (Q(x, a) - y)^2 (equation 2) over the samples in which the agent lives.
 
-        Also what the critic has encoded, from which Q of another own action can be computed.
+        Also what the (first) critic has encoded, from which Q of another own action can be
+        computed.
         """
         actions = batch.transition.step.actions.swapaxes(0, 1)
-        encoded = critic.encode(batch.views, actions, batch.alive, seat)
-        error = critic.q_value(encoded) - target
-        return (error**2 * seat.mine(batch.alive)).sum(), encoded
+
+        def loss(critic: PyTree) -> tuple[Float[Array, ""], PyTree]:
+            encoded = critic.encode(batch.views, actions, batch.alive, seat)
+            error = critic.q_value(encoded) - target
+            return (error**2 * seat.mine(batch.alive)).sum(), encoded
+
+        if not self.config.twin_critics:
+            return loss(critic)
+        losses, encoded = jax.vmap(loss)(critic)
+        return losses.sum(), jax.tree.map(lambda x: x[0], encoded)
+
+    def first_critic(self, critic: PyTree) -> PyTree:
+        return jax.tree.map(lambda x: x[0], critic) if self.config.twin_critics else critic
 
     def policy_loss(
         self,
@@ -380,18 +409,36 @@ class MADDPG(Learner):
         init: Any = jax.vmap(self.optimiser.init)
         return init(agents.policy), init(agents.critic)
 
-    def step(self, agent: Agent, optimisers: PyTree, grads: PyTree) -> tuple[Agent, PyTree]:
-        """One agent after a step of its critic and policy; its targets follow."""
-        critic, critic_state = self.descend(agent.critic, grads[0], optimisers[1])
-        policy, policy_state = self.descend(agent.policy, grads[1], optimisers[0])
+    def step(
+        self, follow: Bool[Array, ""], agent: Agent, optimisers: PyTree, grads: PyTree
+    ) -> tuple[Agent, PyTree]:
+        """One agent after a step of its critic; in some updates policy and targets follow."""
+        policy_state, critic_state = optimisers
+        critic, critic_state = self.descend(agent.critic, grads[0], critic_state)
+        policy, next_state = self.descend(agent.policy, grads[1], policy_state)
         target_policy = optax.incremental_update(policy, agent.target_policy, self.config.tau)
         target_critic = optax.incremental_update(critic, agent.target_critic, self.config.tau)
-        agent = Agent(policy, critic, target_policy, target_critic)
-        return agent, (policy_state, critic_state)
+        moved = policy, target_policy, target_critic, next_state
+        if self.config.policy_delay > 1:
+            old = agent.policy, agent.target_policy, agent.target_critic, policy_state
+            moved = jax.tree.map(lambda new, old: jnp.where(follow, new, old), moved, old)
+        policy, target_policy, target_critic, policy_state = moved
+        return Agent(policy, critic, target_policy, target_critic), (policy_state, critic_state)
 
     def descend(self, network: PyTree, gradient: PyTree, state: PyTree) -> tuple[PyTree, PyTree]:
         updates, state = self.optimiser.update(gradient, state)
         return optax.apply_updates(network, updates), state
+
+
+@dataclass(frozen=True)
+class MATD3(MADDPG):
+    """MADDPG with twin critics, delayed policies and smoothed targets (Ackermann et al. 2019)."""
+
+    config: MADDPGConfig = field(default_factory=MATD3Config)
+
+    name = "matd3"
+    Config = MATD3Config
+    presets = MATD3_PRESETS
 
 
 def clip_by_norm_per_variable(max_norm: float) -> optax.GradientTransformation:
@@ -401,23 +448,3 @@ def clip_by_norm_per_variable(max_norm: float) -> optax.GradientTransformation:
         return gradient * jnp.minimum(1.0, max_norm / jnp.maximum(jnp.linalg.norm(gradient), 1e-12))
 
     return optax.stateless(lambda gradients, _: jax.tree.map(clip, gradients))
-
-
-def split_batch(tree: PyTree, slices: int) -> PyTree:
-    """Slices of the batch, which is the last axis, on a new first axis."""
-    return jax.tree.map(
-        lambda x: jnp.moveaxis(x.reshape(*x.shape[:-1], slices, x.shape[-1] // slices), -2, 0),
-        tree,
-    )
-
-
-def vmap_or_map(
-    function: Callable[..., Any], stacks: tuple[PyTree, ...], at_once: int | None
-) -> Any:
-    """`function` of every row of the stacks: `at_once` in parallel, or all of them."""
-    rows = len(jax.tree.leaves(stacks)[0])
-    if at_once is None or at_once >= rows:
-        return jax.vmap(function)(*stacks)
-    return jax.lax.map(
-        lambda row: function(*row), stacks, batch_size=at_once if at_once > 1 else None
-    )

@@ -1,7 +1,7 @@
 """The hyperparameters of MADDPG."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from epcx.errors import InputError, choice, number, whole_number
 
@@ -10,7 +10,6 @@ Clipping = Literal["network", "variable"]
 Precision = Literal["float32", "tf32", "bf16"]
 # Wide, but well within float32, in which 1e-45 is 0 and 1e39 infinite.
 SMALLEST, LARGEST = 1e-12, 1e6
-COUNTS = ("batch_size", "buffer_size", "num_envs", "steps_per_update", "learning_starts")
 MAX_COUNT = 10**12  # more than any machine can hold
 BOUNDS = {
     "learning_rate": (SMALLEST, 1.0),
@@ -18,7 +17,17 @@ BOUNDS = {
     "tau": (SMALLEST, 1.0),
     "max_grad_norm": (SMALLEST, LARGEST),
     "logit_penalty": (SMALLEST, LARGEST),  # or 0
+    "target_noise": (SMALLEST, LARGEST),  # or 0
 }
+COUNTS = (
+    "batch_size",
+    "buffer_size",
+    "num_envs",
+    "steps_per_update",
+    "learning_starts",
+    "policy_delay",
+)
+MAY_BE_ZERO = ("logit_penalty", "target_noise")
 
 
 @dataclass(frozen=True)
@@ -68,6 +77,16 @@ class MADDPGConfig:
     batch_per_agent: bool = False
     """Draw a batch for every agent, as the authors do, instead of one for all of them."""
 
+    twin_critics: bool = False
+    """Two critics per agent: targets take the lower value of both, the policy follows the first."""
+
+    policy_delay: int = 1
+    """Updates of the critics for each of the policies and all target networks."""
+
+    target_noise: float = 0.0
+    """Deviation of the noise on the logits of target policies: 0, or from 1e-12 to 1e6; at most
+    2.5 times as much is added."""
+
     precision: Precision = "bf16"
     """Of matrix products on a GPU, in the attention networks: float32, tf32 or bf16."""
 
@@ -75,7 +94,7 @@ class MADDPGConfig:
         for name in COUNTS:
             whole_number(option(name), getattr(self, name), 1, MAX_COUNT)
         for name, (low, high) in BOUNDS.items():
-            number(option(name), getattr(self, name), low, high, zero=name == "logit_penalty")
+            number(option(name), getattr(self, name), low, high, zero=name in MAY_BE_ZERO)
         kinds = {"network": Network, "clip_per": Clipping, "precision": Precision}
         for name, kind in kinds.items():
             choice(option(name), getattr(self, name), kind)
@@ -114,20 +133,36 @@ class MADDPGConfig:
         return self.warmup_steps + updates * self.steps_per_update
 
 
+@dataclass(frozen=True)
+class MATD3Config(MADDPGConfig):
+    """Options of MATD3: MADDPG with the three changes of TD3, and its rate of target networks."""
+
+    tau: float = 0.005
+    twin_critics: bool = True
+    policy_delay: int = 2
+    target_noise: float = 0.2
+
+
 def option(name: str) -> str:
     return name.replace("_", "-")
 
 
-PRESETS = {
-    "best": MADDPGConfig(learning_rate=0.003),
-    "quick": MADDPGConfig(
-        learning_rate=0.005,
-        batch_size=128,
-        buffer_size=100_000,
-        steps_per_update=2,
-        learning_starts=2_500,
-    ),
-    "smoke": MADDPGConfig(
-        batch_size=16, buffer_size=400, learning_starts=100, num_envs=4, steps_per_update=5
-    ),
+DIFFERENCES: dict[str, dict[str, Any]] = {  # of presets from the defaults
+    "best": {"learning_rate": 0.003},
+    "quick": {
+        "learning_rate": 0.005,
+        "batch_size": 128,
+        "buffer_size": 100_000,
+        "steps_per_update": 2,
+        "learning_starts": 2_500,
+    },
+    "smoke": {
+        "batch_size": 16,
+        "buffer_size": 400,
+        "learning_starts": 100,
+        "num_envs": 4,
+        "steps_per_update": 5,
+    },
 }
+PRESETS = {name: MADDPGConfig(**some) for name, some in DIFFERENCES.items()}
+MATD3_PRESETS = {name: MATD3Config(**some) for name, some in DIFFERENCES.items()}

@@ -13,7 +13,7 @@ from epcx.networks import attention, mlp
 
 
 class Agent(eqx.Module):
-    """One policy and one critic, and their target networks. An agent set is a stack of agents."""
+    """A policy and a critic, or two, and their target networks. A set is a stack of agents."""
 
     policy: PyTree
     critic: PyTree
@@ -42,12 +42,17 @@ class Architecture:
         """A batch of observations, as networks read them."""
         return self.to_features_first(self.observe(game, worlds))
 
-    def agents(self, key: Key[Array, ""], game: Game) -> Agent:
-        """Fresh agents for all seats of a game, stacked on a leading axis."""
+    def agents(self, key: Key[Array, ""], game: Game, twins: bool = False) -> Agent:
+        """Fresh agents for all seats of a game, stacked on a leading axis.
+
+        `twins` have two critics, stacked on another one.
+        """
 
         def agent(key: Key[Array, ""]) -> Agent:
             first, second = jax.random.split(key)
             policy, critic = self.policy(first, game), self.critic(second, game)
+            if twins:
+                critic = jax.vmap(self.critic, (0, None))(jax.random.split(second), game)
             return Agent(policy, critic, policy, critic)
 
         return jax.vmap(agent)(jax.random.split(key, game.num_agents))

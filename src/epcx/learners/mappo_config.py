@@ -1,0 +1,81 @@
+"""The hyperparameters of MAPPO and IPPO."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from epcx.errors import InputError, choice, number, whole_number
+from epcx.learners.maddpg_config import LARGEST, MAX_COUNT, SMALLEST, Precision, option
+
+Network = Literal["attention", "mlp"]
+BOUNDS = {
+    "learning_rate": (SMALLEST, 1.0),
+    "gamma": (SMALLEST, 1.0),
+    "gae_lambda": (SMALLEST, 1.0),  # or 0
+    "clip": (SMALLEST, LARGEST),
+    "entropy": (SMALLEST, LARGEST),  # or 0
+    "max_grad_norm": (SMALLEST, LARGEST),
+}
+
+
+@dataclass(frozen=True)
+class MAPPOConfig:
+    """Options of proximal policy optimisation (PPO)."""
+
+    network: Network = "attention"
+    """attention (population-invariant, as the paper's) or mlp (of flat observations)."""
+
+    learning_rate: float = 0.002
+    """Of Adam, for policies and critics; from 1e-12 to 1."""
+
+    anneal: bool = True
+    """Lower the learning rate linearly to zero over each stage."""
+
+    gamma: float = 0.95
+    """Discount factor, from 1e-12 to 1."""
+
+    gae_lambda: float = 0.95
+    """Of generalised advantage estimation: 0, or from 1e-12 to 1."""
+
+    clip: float = 0.2
+    """How far the ratio of new to old probabilities may move from 1; from 1e-12 to 1e6."""
+
+    entropy: float = 0.01
+    """Weight of the entropy bonus: 0, or from 1e-12 to 1e6."""
+
+    max_grad_norm: float = 0.5
+    """Gradients of a network are clipped to this norm, from 1e-12 to 1e6."""
+
+    num_envs: int = 64
+    """Worlds played in parallel; every update plays an episode in each."""
+
+    epochs: int = 4
+    """Passes over the samples of an update."""
+
+    minibatches: int = 8
+    """Steps of the optimiser in each pass."""
+
+    precision: Precision = "bf16"
+    """Of matrix products on a GPU, in the attention networks: float32, tf32 or bf16."""
+
+    def __post_init__(self) -> None:
+        for name in ("num_envs", "epochs", "minibatches"):
+            whole_number(option(name), getattr(self, name), 1, MAX_COUNT)
+        for name, (low, high) in BOUNDS.items():
+            zero = name in ("gae_lambda", "entropy")
+            number(option(name), getattr(self, name), low, high, zero)
+        for name, kind in {"network": Network, "precision": Precision}.items():
+            choice(option(name), getattr(self, name), kind)
+
+    def updates(self, episodes: int) -> int:
+        if episodes < self.num_envs:
+            raise InputError(
+                f"episodes {episodes} end before the first update: use at least {self.num_envs}, "
+                "or a smaller num-envs"
+            )
+        return episodes // self.num_envs
+
+
+PRESETS = {
+    "quick": MAPPOConfig(num_envs=16),
+    "smoke": MAPPOConfig(num_envs=4, epochs=2, minibatches=2),
+}
