@@ -117,6 +117,15 @@ def test_step_equals_that_of_the_game(kind, shaping):
     np.testing.assert_array_equal(infos["touched"], outcome.events.touched)
 
 
+def test_actions_may_be_arrays_of_one_number():
+    env = JaxMARLGame("grassland", "3-2")
+    _, state = env.reset(make_key(0))
+    actions = sample_actions(env, make_key(1))
+    as_arrays = {name: jnp.atleast_1d(action) for name, action in actions.items()}
+    expected, found = (env.step(make_key(2), state, x) for x in (actions, as_arrays))
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
+
+
 @pytest.fixture(scope="module")
 def grassland():
     return JaxMARLGame("grassland", "3-2")

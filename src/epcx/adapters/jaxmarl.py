@@ -93,8 +93,10 @@ class JaxMARLGame(MultiAgentEnv):
         self, key: PRNGKeyArray, state: GameState, actions: dict[str, Array]
     ) -> tuple[dict[str, Array], GameState, dict[str, Array], dict[str, Array], dict[str, Array]]:
         """One step without the reset that `step` adds when `dones["__all__"]`."""
-        chosen = jnp.stack([actions[name] for name in self.agents])
+        chosen = jnp.stack([jnp.asarray(actions[name]) for name in self.agents])
         if not self.continuous:
+            if chosen.ndim == 2 and chosen.shape[1] == 1:  # as JaxMARL's baselines hand them
+                chosen = chosen[:, 0]
             counts = self.game.action_mask.sum(1)
             known = (chosen >= 0) & (chosen < counts) & (chosen == jnp.floor(chosen))
             one_hot = jax.nn.one_hot(chosen, self.game.num_actions)
