@@ -51,7 +51,7 @@ class MAPPOConfig:
     epochs: int = 4
     """Passes over the samples of an update."""
 
-    minibatches: int = 8
+    minibatches: int = 4
     """Steps of the optimiser in each pass."""
 
     precision: Precision = "bf16"
