@@ -184,7 +184,10 @@ def test_train_help_shows_the_options_of_the_learner(capsys):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ("--learner nope", "unknown learner 'nope': the learners are maddpg, or module:Name for"),
+        (
+            "--learner nope",
+            "unknown learner 'nope': the learners are maddpg, matd3, mappo, ippo, or",
+        ),
         ("--learner nope:Learner", "there is no module 'nope'"),
         (
             f"--method att-maddpg --learner {OTHER_LEARNER}",

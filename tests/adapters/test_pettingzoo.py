@@ -132,8 +132,9 @@ def test_episode_ends_when_all_agents_are_done():
     assert terminations == {"sheep_0": True, "wolf_0": True}
     assert not any(truncations.values())
     assert env.agents == []
+    assert env.step({}) == ({}, {}, {}, {}, {})  # as SuperSuit does, and mpe2 answers
     with pytest.raises(InputError, match="call reset"):
-        env.step({})
+        env.step({"sheep_0": 0})
     env.reset()
     assert env.agents == env.possible_agents
 

@@ -109,7 +109,12 @@ class ParallelGame(ParallelEnv[str, np.ndarray, Any]):
         dict[str, bool],
         dict[str, dict[str, Any]],
     ]:
-        """One step of everybody in `agents`, each of whom needs an action."""
+        """One step of everybody in `agents`, each of whom needs an action.
+
+        When the episode is over, no actions have no results: wrappers step once more.
+        """
+        if self.world is not None and not self.agents and actions == {}:
+            return {}, {}, {}, {}, {}
         weights = self._weights(actions)
         self.world, *results = play(
             self.game, self._events, self._episode, self._steps, self.world, weights
