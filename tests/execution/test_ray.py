@@ -98,6 +98,7 @@ def test_ray_gives_the_same_bits_as_this_machine(executor, local_epc, tmp_path):
     assert "1: 2 tasks of 1 match with 1 CPU each, on a cluster of 2" in callback.messages
 
 
+@pytest.mark.slow
 def test_mappo_has_the_same_bits_on_ray(executor, tmp_path):
     run = trainer.train(MAPPO_EPC, tmp_path / "run", executor)
     assert_same_results(run.path, trained_locally(MAPPO_EPC, tmp_path / "local"))
