@@ -155,8 +155,11 @@ class RingLearner(Protocol):
 
 def state_bytes(learner: Learner) -> int:
     """Bytes that a started match keeps on each of its devices."""
-    if isinstance(learner, ShardedLearner):
-        return learner.state_bytes()
+    return learner.state_bytes() if isinstance(learner, ShardedLearner) else started_bytes(learner)
+
+
+def started_bytes(learner: Learner) -> int:
+    """Bytes of a match as `start` returns it."""
 
     def started() -> PyTree:
         key = jax.random.key(0)

@@ -17,8 +17,9 @@ from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from epcx.games import Game, World
 from epcx.learners.batching import split_batch, vmap_or_map
-from epcx.learners.learner import SHARD, Learner, tree_bytes
+from epcx.learners.learner import SHARD, tree_bytes
 from epcx.learners.maddpg_config import MATD3_PRESETS, PRESETS, MADDPGConfig, MATD3Config
+from epcx.learners.network_learner import NetworkLearner
 from epcx.learners.replay_buffer import (
     ReplayBuffer,
     Step,
@@ -34,7 +35,7 @@ from epcx.learners.rollout import (
     sample_actions,
     step_worlds,
 )
-from epcx.networks.agent import ARCHITECTURES, Agent, Architecture
+from epcx.networks.agent import Agent
 from epcx.networks.kernels import precision
 from epcx.networks.seat import Seat, seats
 
@@ -74,7 +75,7 @@ class Losses(NamedTuple):
 
 
 @dataclass(frozen=True)
-class MADDPG(Learner):
+class MADDPG(NetworkLearner):
     """The learner of one game, with the networks that its config names.
 
     `slices` and `agents_at_once` lay an update out in time: gradients are accumulated over slices
@@ -92,14 +93,6 @@ class MADDPG(Learner):
     name = "maddpg"
     Config = MADDPGConfig
     presets: ClassVar[Mapping[str, MADDPGConfig]] = PRESETS
-
-    @property
-    def architecture(self) -> str:
-        return self.config.network
-
-    @property
-    def networks(self) -> Architecture:
-        return ARCHITECTURES[self.config.network]
 
     # The contract
 
@@ -148,39 +141,15 @@ class MADDPG(Learner):
             state, sums = jax.lax.fori_loop(0, updates, cycle, (state, sums))
         return state, jax.tree.map(lambda x: x / updates, sums)
 
-    def act(
-        self, key: Key[Array, ""], policies: PyTree, observation: PyTree, role: str | None = None
-    ) -> Float[Array, "agents actions batch"]:
-        """Samples of the policies, in training and in evaluation."""
-        first = jax.tree.leaves(observation)[0]
-        noise = jax.random.gumbel(key, (self.game.num_actions, len(first), first.shape[-1]))
-        views = self.networks.to_features_first(observation)
-        with precision(self.config.precision):
-            return sample_actions(self.game, policies, views, noise, role).swapaxes(0, 1)
-
     def updates(self, episodes: int) -> int:
         return self.config.updates(episodes, self.game.horizon)
 
     def episodes(self, updates: int) -> int:
         return self.config.episodes(updates, self.game.horizon)
 
-    def diverged(self, state: State) -> Bool[Array, "*matches"]:
-        return state.diverged
-
-    def policies(self, agents: Agent) -> PyTree:
-        return agents.policy
-
     def with_policies(self, agents: Agent, policies: PyTree) -> Agent:
         where = lambda agents: (agents.policy, agents.target_policy)  # noqa: E731
         return eqx.tree_at(where, agents, (policies, policies))
-
-    def observe(self, worlds: World, role: str | None = None) -> PyTree:
-        seen = self.networks.observe(self.game, worlds)
-        return seen if role is None else jax.tree.map(lambda x: x[self.game.members[role]], seen)
-
-    @property
-    def any_population(self) -> bool:
-        return self.networks.any_population
 
     # Layout on devices
 
@@ -234,6 +203,15 @@ class MADDPG(Learner):
 
     # Playing
 
+    def choose(
+        self,
+        policies: PyTree,
+        views: PyTree,
+        noise: Float[Array, "actions agents batch"],
+        role: str | None = None,
+    ) -> Float[Array, "actions agents batch"]:
+        return sample_actions(self.game, policies, views, noise, role)
+
     def step_noise(self, key: Key[Array, ""], steps: int) -> StepNoise:
         return StepNoise.draw(key, self.game, steps, self.config.num_envs)
 
@@ -242,8 +220,7 @@ class MADDPG(Learner):
     ) -> tuple[State, dict[str, Float[Array, "agents"]]]:
         """One step of all worlds, stored; worlds are reset when their episode is over."""
         views = self.networks.views(self.game, state.worlds)
-        actions = sample_actions(self.game, state.agents.policy, views, noise.gumbel)
-        actions = actions.swapaxes(0, 1)
+        actions = self.choose(state.agents.policy, views, noise.gumbel).swapaxes(0, 1)
         after, outcome, following = step_worlds(
             self.game, noise, state.worlds, actions, state.buffer.time
         )
@@ -307,7 +284,7 @@ class MADDPG(Learner):
                 after,
                 game.alive_batch(transition.before),
                 game.alive_batch(transition.after),
-                sample_actions(game, state.agents.target_policy, after, noise),
+                self.choose(state.agents.target_policy, after, noise),
             )
 
         return vmap_or_map(complete, split_batch(mine, self.slices), 1)

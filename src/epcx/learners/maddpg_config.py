@@ -3,14 +3,11 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from epcx.errors import InputError, choice, number, whole_number
+from epcx.errors import InputError
+from epcx.learners.hyperparameters import LARGEST, SMALLEST, Precision, check
 
 Network = Literal["attention", "attention-separate", "mlp", "mean-field", "mean-field-local"]
 Clipping = Literal["network", "variable"]
-Precision = Literal["float32", "tf32", "bf16"]
-# Wide, but well within float32, in which 1e-45 is 0 and 1e39 infinite.
-SMALLEST, LARGEST = 1e-12, 1e6
-MAX_COUNT = 10**12  # more than any machine can hold
 BOUNDS = {
     "learning_rate": (SMALLEST, 1.0),
     "gamma": (SMALLEST, 1.0),
@@ -91,13 +88,8 @@ class MADDPGConfig:
     """Of matrix products on a GPU, in the attention networks: float32, tf32 or bf16."""
 
     def __post_init__(self) -> None:
-        for name in COUNTS:
-            whole_number(option(name), getattr(self, name), 1, MAX_COUNT)
-        for name, (low, high) in BOUNDS.items():
-            number(option(name), getattr(self, name), low, high, zero=name in MAY_BE_ZERO)
-        kinds = {"network": Network, "clip_per": Clipping, "precision": Precision}
-        for name, kind in kinds.items():
-            choice(option(name), getattr(self, name), kind)
+        choices = {"network": Network, "clip_per": Clipping, "precision": Precision}
+        check(self, COUNTS, BOUNDS, MAY_BE_ZERO, choices)
 
     @property
     def samples_per_update(self) -> int:
@@ -141,10 +133,6 @@ class MATD3Config(MADDPGConfig):
     twin_critics: bool = True
     policy_delay: int = 2
     target_noise: float = 0.2
-
-
-def option(name: str) -> str:
-    return name.replace("_", "-")
 
 
 DIFFERENCES: dict[str, dict[str, Any]] = {  # of presets from the defaults

@@ -18,10 +18,10 @@ from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from epcx.games import Game, World
 from epcx.learners.batching import vmap_or_map
-from epcx.learners.learner import Learner, tree_bytes
+from epcx.learners.learner import started_bytes
 from epcx.learners.mappo_config import PRESETS, MAPPOConfig
+from epcx.learners.network_learner import NetworkLearner
 from epcx.learners.rollout import MASKED_LOGIT, StepNoise, available_actions
-from epcx.networks.agent import ARCHITECTURES, Architecture
 from epcx.networks.kernels import precision
 from epcx.networks.seat import Seat, seats
 from epcx.networks.values import AttentionValue, LocalAttentionValue, MLPValue
@@ -105,7 +105,7 @@ class Losses(NamedTuple):
 
 
 @dataclass(frozen=True)
-class MAPPO(Learner):
+class MAPPO(NetworkLearner):
     """The learner of one game.
 
     `agents_at_once` learn in parallel, which changes speed and memory only. `total` is the number
@@ -124,14 +124,6 @@ class MAPPO(Learner):
         "attention": AttentionValue,
         "mlp": MLPValue,
     }
-
-    @property
-    def architecture(self) -> str:
-        return self.config.network
-
-    @property
-    def networks(self) -> Architecture:
-        return ARCHITECTURES[self.config.network]
 
     # The contract
 
@@ -164,16 +156,6 @@ class MAPPO(Learner):
             state, sums = jax.lax.fori_loop(0, updates, cycle, (state, dict.fromkeys(names, zeros)))
         return state, jax.tree.map(lambda x: x / updates, sums)
 
-    def act(
-        self, key: Key[Array, ""], policies: PyTree, observation: PyTree, role: str | None = None
-    ) -> Float[Array, "agents actions batch"]:
-        """Samples of the policies, one-hot, in training and in evaluation."""
-        first = jax.tree.leaves(observation)[0]
-        noise = jax.random.gumbel(key, (self.game.num_actions, len(first), first.shape[-1]))
-        views = self.networks.to_features_first(observation)
-        with precision(self.config.precision):
-            return sample(self.logits(policies, views, role), noise).swapaxes(0, 1)
-
     def updates(self, episodes: int) -> int:
         return self.config.updates(episodes)
 
@@ -182,20 +164,6 @@ class MAPPO(Learner):
 
     def with_updates(self, updates: int) -> "MAPPO":
         return replace(self, total=updates)
-
-    def diverged(self, state: State) -> Bool[Array, "*matches"]:
-        return state.diverged
-
-    def policies(self, agents: PPOAgent) -> PyTree:
-        return agents.policy
-
-    def observe(self, worlds: World, role: str | None = None) -> PyTree:
-        seen = self.networks.observe(self.game, worlds)
-        return seen if role is None else jax.tree.map(lambda x: x[self.game.members[role]], seen)
-
-    @property
-    def any_population(self) -> bool:
-        return self.networks.any_population
 
     # Layout on devices
 
@@ -208,13 +176,21 @@ class MAPPO(Learner):
 
     def state_bytes(self) -> int:
         """Without the samples of an update, which are gone when it ends."""
-        key = jax.random.key(0)
-        return tree_bytes(jax.eval_shape(lambda: self.start(key, self.init(key))))
+        return started_bytes(self)
 
     def memory_advice(self, limit: int) -> str | None:
         return None
 
     # Playing
+
+    def choose(
+        self,
+        policies: PyTree,
+        views: PyTree,
+        noise: Float[Array, "actions agents batch"],
+        role: str | None = None,
+    ) -> Float[Array, "actions agents batch"]:
+        return sample(self.logits(policies, views, role), noise)
 
     def logits(
         self, policies: PyTree, views: PyTree, role: str | None = None
@@ -232,10 +208,13 @@ class MAPPO(Learner):
         noise = StepNoise.draw(key, game, game.horizon, self.config.num_envs)
         first = jax.tree.map(lambda x: x[0], noise.fresh)
 
-        def step(worlds: World, noise: StepNoise) -> tuple[World, tuple[Samples, dict[str, Array]]]:
+        def step(
+            worlds: World, drawn: tuple[Array, Key[Array, "envs"]]
+        ) -> tuple[World, tuple[Samples, dict[str, Array]]]:
+            gumbel, keys = drawn
             logits = self.logits(agents.policy, self.networks.views(game, worlds))
-            actions = sample(logits, noise.gumbel)
-            after, outcome = game.step_batch(noise.keys, worlds, actions.swapaxes(0, 1))
+            actions = sample(logits, gumbel)
+            after, outcome = game.step_batch(keys, worlds, actions.swapaxes(0, 1))
             samples = Samples(
                 worlds,
                 game.alive_batch(worlds),
@@ -247,7 +226,7 @@ class MAPPO(Learner):
             rewards = {"reward": outcome.reward.mean(-1), "shaping": outcome.shaping.mean(-1)}
             return after, (samples, rewards)
 
-        last, (samples, rewards) = jax.lax.scan(step, first, noise)
+        last, (samples, rewards) = jax.lax.scan(step, first, (noise.gumbel, noise.keys))
         return samples, last, jax.tree.map(lambda x: x.sum(0), rewards)
 
     # Learning

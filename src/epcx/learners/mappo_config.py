@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from epcx.errors import InputError, choice, number, whole_number
-from epcx.learners.maddpg_config import LARGEST, MAX_COUNT, SMALLEST, Precision, option
+from epcx.errors import InputError
+from epcx.learners.hyperparameters import LARGEST, SMALLEST, Precision, check
 
 Network = Literal["attention", "mlp"]
 BOUNDS = {
@@ -15,6 +15,8 @@ BOUNDS = {
     "entropy": (SMALLEST, LARGEST),  # or 0
     "max_grad_norm": (SMALLEST, LARGEST),
 }
+COUNTS = ("num_envs", "epochs", "minibatches")
+MAY_BE_ZERO = ("gae_lambda", "entropy")
 
 
 @dataclass(frozen=True)
@@ -58,13 +60,8 @@ class MAPPOConfig:
     """Of matrix products on a GPU, in the attention networks: float32, tf32 or bf16."""
 
     def __post_init__(self) -> None:
-        for name in ("num_envs", "epochs", "minibatches"):
-            whole_number(option(name), getattr(self, name), 1, MAX_COUNT)
-        for name, (low, high) in BOUNDS.items():
-            zero = name in ("gae_lambda", "entropy")
-            number(option(name), getattr(self, name), low, high, zero)
-        for name, kind in {"network": Network, "precision": Precision}.items():
-            choice(option(name), getattr(self, name), kind)
+        choices = {"network": Network, "precision": Precision}
+        check(self, COUNTS, BOUNDS, MAY_BE_ZERO, choices)
 
     def updates(self, episodes: int) -> int:
         if episodes < self.num_envs:

@@ -108,15 +108,16 @@ class ObservationEncoder(eqx.Module):
 
 
 class AttentionPolicy(eqx.Module):
-    """As f without the action, then a layer more and one logit per action."""
+    """As f without the action, then a layer more and one logit per action, or other outputs."""
 
     encoder: ObservationEncoder
     head: MLP
 
-    def __init__(self, key: Key[Array, ""], game: Game):
+    def __init__(self, key: Key[Array, ""], game: Game, outputs: int | None = None):
         first, second = jax.random.split(key)
+        outputs = game.num_actions if outputs is None else outputs
         self.encoder = ObservationEncoder(first, game)
-        self.head = MLP(second, self.encoder.width, HIDDEN, HIDDEN, game.num_actions, leaky=True)
+        self.head = MLP(second, self.encoder.width, HIDDEN, HIDDEN, outputs, leaky=True)
 
     def __call__(self, view: Observation) -> Float[Array, "actions *rows"]:
         return self.head(self.encoder(view))
@@ -171,7 +172,7 @@ class AttentionCritic(eqx.Module):
     ) -> Context:
         """f(o_j, a_j) of all agents, and whom agent i attends to."""
         encoded = self.encoder(views)
-        groups = [g[:, None] & alive for g in (seat.teammates, seat.opponents)[: self.groups]]
+        groups = seat.groups(alive)[: self.groups]
         kernel = self._select(encoded).embed
         embedded = kernel(self.action, self.combine, encoded, actions)
         own = jax.lax.stop_gradient(seat.mine(encoded))

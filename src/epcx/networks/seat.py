@@ -20,6 +20,10 @@ class Seat(eqx.Module):
         """The agent's own row."""
         return _mine(self.me, values)
 
+    def groups(self, alive: Bool[Array, "agents batch"]) -> list[Bool[Array, "agents batch"]]:
+        """Who lives among teammates, and among opponents."""
+        return [group[:, None] & alive for group in (self.teammates, self.opponents)]
+
 
 @jax.custom_vjp
 def _mine(me: Array, values: Array) -> Array:

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from epcx.games import Game, Observation
 from epcx.networks import kernels
-from epcx.networks.attention import ObservationEncoder
+from epcx.networks.attention import AttentionPolicy, ObservationEncoder
 from epcx.networks.layers import EMBEDDING, HIDDEN, MLP, Linear, normalise
 from epcx.networks.mlp import UNITS, concatenated
 from epcx.networks.seat import Seat
@@ -44,7 +44,7 @@ class AttentionValue(eqx.Module):
     ) -> Float[Array, "batch"]:
         embedded = jax.nn.relu(self.combine(self.encoder(views)))
         mine = seat.mine(embedded)
-        groups = [g[:, None] & alive for g in (seat.teammates, seat.opponents)[: self.groups]]
+        groups = seat.groups(alive)[: self.groups]
         kernel = kernels.select(math.prod(embedded.shape[1:]), self.encoder.features)
         mixed = kernel.attend(self.query(mine), self.key, self.key(embedded), embedded, groups)
         parts = [jax.nn.relu(self.own(mine)), *map(normalise, mixed)]
@@ -54,18 +54,15 @@ class AttentionValue(eqx.Module):
 class LocalAttentionValue(eqx.Module):
     """V of the own observation: the policy's network with one output."""
 
-    encoder: ObservationEncoder
-    head: MLP
+    network: AttentionPolicy
 
     def __init__(self, key: Key[Array, ""], game: Game):
-        first, second = jax.random.split(key)
-        self.encoder = ObservationEncoder(first, game)
-        self.head = MLP(second, self.encoder.width, HIDDEN, HIDDEN, 1, leaky=True)
+        self.network = AttentionPolicy(key, game, outputs=1)
 
     def __call__(
         self, views: Observation, alive: Bool[Array, "agents batch"], seat: Seat
     ) -> Float[Array, "batch"]:
-        return self.head(self.encoder(jax.tree.map(seat.mine, views)))[0]
+        return self.network(jax.tree.map(seat.mine, views))[0]
 
 
 class MLPValue(eqx.Module):
