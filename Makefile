@@ -34,7 +34,7 @@ format: .venv/dev  ## rewrite the sources in the house style
 docs: .venv/docs  ## build the documentation: site/index.html
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q --strict
 
-test-site: .venv/dev .venv/browser  ## build the documentation, and read all of it in a browser (1 minute)
+test-site: .venv/dev .venv/browser  ## build the documentation, and read all of it in a browser (2 minutes)
 	@$(BIN)/python -m pytest -q -m '' tests/test_site.py
 
 notebooks: .venv/dev  ## run the notebooks in examples/notebooks, shortened (3 minutes)

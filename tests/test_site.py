@@ -1,6 +1,6 @@
 """The site, built from scratch and read in a real browser: links, errors, requests, widths.
 
-It takes a minute, so it is not part of the default run: make test-site.
+It takes two minutes, so it is not part of the default run: make test-site.
 """
 
 import io
