@@ -3,9 +3,9 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-SOURCES := src tests benchmarks examples
+SOURCES := src tests benchmarks examples tools
 
-.PHONY: help demo test test-slow test-faults lint format bench clean
+.PHONY: help demo test test-slow test-faults test-site test-wheel lint format bench docs notebooks wheel clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -31,11 +31,27 @@ format: .venv/dev  ## rewrite the sources in the house style
 	@$(BIN)/ruff check --fix $(SOURCES)
 	@$(BIN)/ruff format $(SOURCES)
 
+docs: .venv/docs  ## build the documentation: site/index.html
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q --strict
+
+test-site: .venv/dev .venv/browser  ## build the documentation, and read all of it in a browser (2 minutes)
+	@$(BIN)/python -m pytest -q -m '' tests/test_site.py
+
+notebooks: .venv/dev  ## run the notebooks in examples/notebooks, shortened (3 minutes)
+	@$(BIN)/python -m pytest -q -m '' -n 2 tests/test_notebooks.py
+
+wheel: .venv/dev  ## build the package: dist/
+	@rm -rf dist
+	@$(BIN)/python -m build --wheel --outdir dist . >/dev/null
+
+test-wheel: wheel  ## install the package in an empty environment, train and report with it
+	@PYTHON=$(BIN)/python sh tools/test-wheel dist/*.whl
+
 bench: .venv/bench  ## measure the games beside mpe2, VMAS and JaxMARL
 	@$(BIN)/python -m benchmarks.games
 
 clean:  ## remove what the other targets made
-	rm -rf .venv .cache demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .cache demo build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # constraints.txt is the set of versions that CI has tested; pyproject.toml has lower bounds only.
 .venv/bin/python:

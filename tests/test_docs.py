@@ -2,16 +2,20 @@
 
 The Python blocks of a document run in order, as in a notebook, in a folder that has `examples` and
 `results` as a checkout has. A block whose first line is the name of a file, such as `# my_game.py`,
-is saved as that file instead. Blocks in other languages (`text`, `toml`, ...) are not run.
+is saved as that file instead. Blocks in other languages (`toml`, `bibtex`) are not run. Blocks
+without a language are command lines, what they print, or outlines.
 """
 
 import re
 import shlex
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
+import epcx
 from epcx import options
 from epcx.commands import COMMANDS
 from epcx.errors import InputError
@@ -25,6 +29,7 @@ PYTHON = {
     name: re.findall(r"^```python\n(.*?)^```", text, re.S | re.M)
     for name, text in DOCUMENTS.items()
 }
+LANGUAGES = {"", "python", "toml", "bibtex"}
 COMMAND_LINES = sorted(
     {
         line.strip()
@@ -64,6 +69,41 @@ def test_command_line_is_accepted(line):
     except InputError as error:
         if not re.match(f"{name} needs [A-Z]", str(error)):
             raise
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_languages_of_blocks_are_known(document):
+    """So that no block escapes by the way its language is written."""
+    fences = re.findall(r"^ *```(.*)$", DOCUMENTS[document], re.M)
+    assert set(fences[::2]) <= LANGUAGES
+    assert set(fences[1::2]) <= {""}
+
+
+def test_folders_and_targets_exist():
+    """Published runs in command lines and Python, targets of make, and extras of pip."""
+    text = "\n".join(DOCUMENTS.values())
+    runs = set(re.findall(r"(?<![\w./])results/[\w-]+/[\w-]+", text))
+    missing = {
+        run for run in runs if not (ROOT / run).exists() and not (ROOT / f"docs/{run}.md").exists()
+    }
+    assert "results/food-collection/epc" in runs
+    assert missing == set()
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"(?:^|`)make ([a-z-]+)", text, re.M))
+    assert "demo" in targets
+    assert targets <= set(re.findall(r"^([a-z-]+):", makefile, re.M))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = re.findall(r"pip\s+install \"(?:epcx|\.)\[([a-z,]+)\]", text)
+    extras = {extra for names in named for extra in names.split(",")}
+    assert "cuda" in extras
+    assert extras <= set(project["optional-dependencies"])
+
+
+def test_citation_is_of_this_version():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == epcx.__version__
+    assert f"version = {{{epcx.__version__}}}" in DOCUMENTS["README.md"]
+    assert citation["preferred-citation"]["title"] in DOCUMENTS["README.md"]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
