@@ -187,6 +187,7 @@ class Evaluation:
     episodes: int
     paper: dict[str, float]  # what the paper reports of the method, by statistic
     matches: list[dict[str, Any]]
+    greedy: bool = False  # whether actions are the most probable ones, not samples
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -204,8 +205,12 @@ def evaluate(
     stage: str | None = None,
     match: int | None = None,
     seed: int = 0,
+    greedy: bool = False,
 ) -> Evaluation:
-    """Lets the agents of a run play; all matches that were kept, or one."""
+    """Lets the agents of a run play; all matches that were kept, or one.
+
+    They sample their actions, as in the paper, unless `greedy`: then they take the most probable.
+    """
     use_all_cores()
     whole_number("episodes", episodes, 1, MAX_EPISODES)
     whole_number("seed", seed, 0, MAX_SEED)
@@ -215,7 +220,7 @@ def evaluate(
     chosen = stage_of(folder, str(game.population), stage)
     tournament, matches = Tournament(game, seed), []
     for number in matches_of(folder, chosen, match):
-        source = RunPlayers(str(number), folder, chosen, number)
+        source = RunPlayers(str(number), folder, chosen, number, greedy)
         players = {role: source.player(game, role) for role in game.members}
         matches.append({"match": number, "roles": tournament.play(players, episodes)})
     return Evaluation(
@@ -227,6 +232,7 @@ def evaluate(
         episodes=episodes,
         paper=in_the_paper(game, config.method),
         matches=matches,
+        greedy=greedy,
     )
 
 
@@ -293,6 +299,7 @@ def replay(
     match: int | None = None,
     seed: int | None = None,
     title: str | None = None,
+    greedy: bool = False,
 ) -> Replay:
     """Plays an episode of a run or of a game, or reads a recorded one (.json).
 
@@ -302,15 +309,16 @@ def replay(
     if out is not None:
         check_destination(Path(out))
     options = {"population": population, "players": players, "stage": stage, "match": match}
+    options |= {"seed": seed, "greedy": "" if greedy else None}
 
     def refuse(what: str, *names: str) -> None:
         for name in names:
-            value = {**options, "seed": seed}[name]
-            if value is not None:
-                raise InputError(f"--{name} {value} does not go with {what} {source}: leave it out")
+            if options[name] is not None:
+                given = f"--{name} {options[name]}".rstrip()
+                raise InputError(f"{given} does not go with {what} {source}: leave it out")
 
     if isinstance(source, str | Path) and str(source).lower().endswith(".json"):
-        refuse("the recorded replay", "population", "players", "stage", "match", "seed")
+        refuse("the recorded replay", *options)
         recording = load_replay(Path(source))
     else:
         key = jax.random.key(whole_number("seed", seed or 0, 0, MAX_SEED))
@@ -318,10 +326,10 @@ def replay(
             refuse("the run", "players")
             folder = RunFolder.open(path_of(source))
             team = open_team(folder, population, stage, match or 0)
-            game, chosen = team.game, team.players
+            game, chosen = team.game, team.acting(greedy)
             name = f"{folder.setting('method')} of stage {team.stage}, match {match or 0}"
         else:
-            refuse("the game", "stage", "match")
+            refuse("the game", "stage", "match", "greedy")
             game = games.make(str(source) if isinstance(source, Path) else source, population)
             fixed = FixedPlayers(players or ("scripted" if game.has_script else "random"))
             chosen = {role: fixed.player(game, role) for role in game.members}

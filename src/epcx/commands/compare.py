@@ -38,6 +38,9 @@ class Evaluate:
     seed: int = 0
     """Fixes the episodes."""
 
+    greedy: bool = False
+    """Take the most probable actions; by default they are sampled, as in the paper."""
+
     json: bool = False
     """Print JSON instead of a table."""
 
@@ -49,6 +52,7 @@ class Evaluate:
             stage=self.stage,
             match=self.match,
             seed=self.seed,
+            greedy=self.greedy,
         )
         if self.json:
             print(json.dumps(found.to_json(), indent=2))

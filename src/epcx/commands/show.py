@@ -161,6 +161,9 @@ class Replay:
     seed: int | None = None
     """Fixes the episode; by default 0."""
 
+    greedy: bool = False
+    """Agents of a run take their most probable actions; by default they sample them."""
+
     title: str | None = None
     """A heading for the page."""
 
@@ -174,6 +177,7 @@ class Replay:
             match=self.match,
             seed=self.seed,
             title=self.title,
+            greedy=self.greedy,
         )
         what = f"{recording.game} {recording.population}, {recording.steps} steps"
         print(f"wrote {printable(self.out)}: {what}")
