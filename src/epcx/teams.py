@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +26,9 @@ from epcx.learners.learner import greedy_option
 from epcx.runs.files import json_digest
 from epcx.runs.run import RunFolder
 from epcx.runs.weights import digest, holds_all, load_weights
+
+if TYPE_CHECKING:
+    from epcx.export import Inputs
 
 MAX_EPISODES = 10_000_000  # of a game that is played for its result
 
@@ -160,6 +164,14 @@ class Team:
         whole_number("episodes", episodes, 1, MAX_EPISODES)
         whole_number("seed", seed, 0, MAX_SEED)
         return Tournament(self.game, seed).play(self.acting(greedy), episodes)
+
+    def export(
+        self, path: str | Path, inputs: "Inputs" = "observations", greedy: bool = False
+    ) -> None:
+        """Writes the policies for use without epcx: .npz for NumPy, .jaxexport for JAX."""
+        from epcx.export import export  # which takes a team
+
+        export(self, Path(path), inputs, greedy)
 
     def __repr__(self) -> str:
         method = self.source.run.setting("method")

@@ -10,10 +10,9 @@ from typing import Annotated, Literal
 from rich.console import Console
 from rich.table import Table
 
-from epcx import games, library, publish
+from epcx import games, library
 from epcx.errors import InputError, Notice, printable
 from epcx.evolution import lineage
-from epcx.execution.devices import format_bytes
 from epcx.options import Positional
 from epcx.reports.lineage_tree import print_lineage
 from epcx.runs.files import json_digest
@@ -110,32 +109,6 @@ class Digest:
 
 
 @dataclass(frozen=True)
-class Publish:
-    """Copy a finished run for others: the policies of its best sets, and fewer lines of its log.
-
-    The copy can be evaluated, replayed and compared, but not trained.
-    """
-
-    run_folder: Annotated[Path, Positional("RUN")]
-    """The folder of a run."""
-
-    out: Path
-    """The folder of the copy."""
-
-    sets: int | None = None
-    """How many sets of each role, the best ones; by default all that were kept."""
-
-    lines: int = 25
-    """Lines of the log for each match and stage, at most: means over those of the run."""
-
-    def run(self) -> None:
-        copy = publish.publish(RunFolder.open(self.run_folder), self.out, self.sets, self.lines)
-        size = sum(path.stat().st_size for path in copy.path.rglob("*") if path.is_file())
-        path = printable(copy.path)
-        print(f"{path}: {format_bytes(size)}; try: epcx evaluate {path}")
-
-
-@dataclass(frozen=True)
 class Replay:
     """Play an episode, or read a recorded one, and write it as something to watch."""
 
@@ -143,7 +116,8 @@ class Replay:
     """A game (see `epcx games`, or module:Class), the folder of a run, or a replay as .json."""
 
     out: Path = Path("replay.html")
-    """The file to write: .html (a page that plays it), .gif, .png (a strip) or .json."""
+    """The file to write: .html (a page that plays it), .gif, .mp4 (needs ffmpeg, or the extra
+    `video`), .png (a strip) or .json."""
 
     population: str | None = None
     """How many agents each role has, such as 24-16; by default the game's first stage, or the
