@@ -21,6 +21,7 @@ from epcx.evaluation.tournament import Tournament, act_in_one_world, add_batch_a
 from epcx.evolution.curriculum import AgentSet, Generation
 from epcx.evolution.lineage import Lineage, Record, name_of
 from epcx.games import Game, World
+from epcx.hub import resolve
 from epcx.learners import Learner
 from epcx.learners.learner import greedy_option
 from epcx.runs.files import json_digest
@@ -264,7 +265,7 @@ def initial_generation(config: TrainConfig, notify: Callable[[str], None]) -> Ge
     if config.init_from is None:
         return Generation()
     folder, place = split_source(config.init_from)
-    run = RunFolder.open(Path(folder))
+    run = RunFolder.open(resolve(folder))
     first = config.games[0]
     source, stage = TrainConfig.of(run), stage_of(run, str(first.population), place or None)
     learner = source.make_learner(games.make(source.game, stage))

@@ -3,7 +3,7 @@
 from typing import Any
 
 from epcx.commands.compare import Crossplay, Evaluate, Report, Reproduce
-from epcx.commands.share import Export, Publish
+from epcx.commands.share import Export, Publish, Teams
 from epcx.commands.show import Digest, Games, Lineage, Replay
 from epcx.commands.train import Resume, Train
 
@@ -21,6 +21,7 @@ COMMANDS: dict[str, type[Any]] = {
         Replay,
         Digest,
         Publish,
+        Teams,
         Export,
     )
 }

@@ -13,6 +13,7 @@ from rich.table import Table
 from epcx import games, library
 from epcx.errors import InputError, Notice, printable
 from epcx.evolution import lineage
+from epcx.hub import resolve
 from epcx.options import Positional
 from epcx.reports.lineage_tree import print_lineage
 from epcx.runs.files import json_digest
@@ -72,13 +73,13 @@ class Lineage:
     """Show where the best agent sets of a run come from."""
 
     run_folder: Annotated[Path, Positional("RUN")]
-    """The folder of a run."""
+    """The folder of a run, or hub:NAME (see `epcx teams`)."""
 
     json: bool = False
     """Print all agent sets of all stages as JSON."""
 
     def run(self) -> None:
-        run = RunFolder.open(self.run_folder)
+        run = RunFolder.open(resolve(self.run_folder))
         found = lineage.Lineage.from_json(run.lineage())
         if self.json:
             print(json.dumps(found.to_json(), indent=2))
@@ -100,7 +101,7 @@ class Digest:
     """Trust the weights as they are now, also those that were changed after the training."""
 
     def run(self) -> None:
-        run = RunFolder.open(self.run_folder)
+        run = RunFolder.open(resolve(self.run_folder))
         for path in run.accept_weights() if self.accept else ():
             print(f"{printable(path)} is trusted as it is now", file=sys.stderr)
         parts = run.digests()
@@ -113,7 +114,8 @@ class Replay:
     """Play an episode, or read a recorded one, and write it as something to watch."""
 
     source: Annotated[str, Positional("GAME|RUN|FILE")]
-    """A game (see `epcx games`, or module:Class), the folder of a run, or a replay as .json."""
+    """A game (see `epcx games`, or module:Class), the folder of a run, hub:NAME (see `epcx teams`),
+    or a replay as .json."""
 
     out: Path = Path("replay.html")
     """The file to write: .html (a page that plays it), .gif, .mp4 (needs ffmpeg, or the extra
