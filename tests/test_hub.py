@@ -199,7 +199,7 @@ def test_damaged_index_is_one_sentence(server, error_of, content, complaint):
 def test_places_that_are_no_hub_are_refused(error_of, tmp_path, monkeypatch):
     assert "is not a hub: index.json cannot be read" in error_of("teams", "--hub", tmp_path)
     assert "neither a folder nor an address" in error_of("teams", "--hub", "ftp://127.0.0.1/x")
-    assert "has no finished run" in error_of("teams", "--write-index", tmp_path)
+    assert "has no folders of finished runs" in error_of("teams", "--write-index", tmp_path)
     assert "cannot be re" in error_of("teams", "--hub", "http://127.0.0.1:1")
     assert "cannot be read" in error_of("teams", "--hub", "http://127.0.0.1:x")
     monkeypatch.setenv("EPCX_HUB", str(RESULTS))
@@ -227,17 +227,18 @@ def test_bundled_teams_are_one_of_epc_for_every_game(published):
 
 def test_scores_are_those_of_games_with_fixed_players(tmp_path):
     run = make_run(tmp_path / "run", "grassland", "epc", ("1-1",))
-    scores = {(s.role, s.player, s.against): s.mean for s in measure(run, 20)}
+    measured = measure(run, 20)
+    scores = {(s.role, s.player, s.against): s.mean for s in measured}
     team, tournament = epcx.load(run.path), Tournament(epcx.games.make("grassland", "1-1"))
     assert scores["wolf", TEAM, TEAM] == team.play(20)["wolf"]["reward"]["mean"]
     players = {**team.players, "wolf": FixedPlayers("scripted").player(team.game, "wolf")}
     expected = tournament.play(players, 20)["sheep"]["reward"]["mean"]
     assert scores["sheep", TEAM, "scripted"] == expected
     assert len(scores) == 6
-    page = to_markdown(run, Card("MIT", 20, measure(run, 20)))
+    page = to_markdown(run, Card("MIT", 20, measured))
     assert f"| 1-1 | sheep | {scores['sheep', TEAM, TEAM]:.2f} ±" in page
     assert "Licence: MIT." in page
-    ((role, mine, fixed), _) = headline(measure(run, 20))
+    ((role, mine, fixed), _) = headline(measured)
     assert (role, mine.against, fixed.player) == ("sheep", "scripted", "scripted")
     assert mine.mean == expected
 

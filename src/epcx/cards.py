@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 from epcx import games, presets
 from epcx.config import TrainConfig
-from epcx.errors import one_line
+from epcx.errors import one_line, printable
 from epcx.evaluation.players import Player, fixed_players
 from epcx.evaluation.tournament import Tournament
 from epcx.games import Game
@@ -115,7 +115,7 @@ def to_markdown(run: RunFolder, card: Card) -> str:
         f"Licence: {card.licence}.",
         "",
     ]
-    return "\n".join(lines)
+    return "\n".join(map(printable, lines))
 
 
 def team_words(game: Game) -> str:

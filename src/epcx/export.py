@@ -37,11 +37,12 @@ def export(team: Team, path: Path, inputs: Inputs = "observations", greedy: bool
         ".npz": lambda: to_npz(team),
         ".jaxexport": lambda: to_jax_export(team, inputs, greedy),
     }
-    if path.suffix not in writers:
+    kind = path.suffix.lower()
+    if kind not in writers:
         raise InputError(f"cannot export to '{path}': its name must end with .npz or .jaxexport")
-    if path.suffix == ".npz" and (greedy or inputs != "observations"):
+    if kind == ".npz" and (greedy or inputs != "observations"):
         raise InputError(f"greedy and inputs are for programs: name a file .jaxexport, not {path}")
-    content = writers[path.suffix]()
+    content = writers[kind]()
     try:
         write_bytes(path, content)
     except OSError as error:

@@ -105,7 +105,7 @@ class Index:
         index = from_json(found, cls, complaint)
         for team in index.teams:
             for path in (team.name, *(file.path for file in team.files)):
-                if not all(PART.fullmatch(part) for part in path.split("/")):
+                if not is_within(path):
                     raise InputError(f"{complaint}: {path!r} is not a path within a folder")
         return index
 
@@ -236,6 +236,11 @@ def default_place() -> Path:
     if (root / "pyproject.toml").is_file() and (results / INDEX).is_file():
         return results
     return Path(__file__).parent / "published"
+
+
+def is_within(path: str) -> bool:
+    """Whether a path stays in the folder that it is relative to, on any system."""
+    return all(PART.fullmatch(part) for part in path.split("/"))
 
 
 def is_hub_name(source: object) -> bool:

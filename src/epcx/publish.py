@@ -6,7 +6,7 @@ import secrets
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
-from itertools import groupby
+from itertools import groupby, product
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,14 @@ from epcx.config import TrainConfig
 from epcx.errors import InputError, RunError, reason, whole_number
 from epcx.evaluation.study import MAIN_METHOD, finished
 from epcx.evolution.lineage import Lineage
-from epcx.hub import FORMAT, INDEX, HubFile, HubTeam, Index
+from epcx.hub import FORMAT, INDEX, HubFile, HubTeam, Index, is_within
 from epcx.presets import name_settings
 from epcx.runs.files import file_digest, write_bytes
 from epcx.runs.run import CONFIG, LINEAGE, LOCK, RunFolder, check_unused
 from epcx.runs.weights import load_weights, names_of
 from epcx.teams import weights_metadata
+
+MAX_DEPTH = 3  # folders in one another, down to a run of a hub
 
 
 def publish(
@@ -95,21 +97,31 @@ def fill(
 def make_index(folder: Path) -> Index:
     """The finished runs in a folder, by their places in it, with all their files."""
     teams = []
-    for config in sorted(folder.rglob(CONFIG)):
+    depths = range(1, MAX_DEPTH + 1)
+    for config in sorted(path for n in depths for path in folder.glob("*/" * n + CONFIG)):
         run = RunFolder.open(config.parent)
         if run.result.get("ended") == "finished":
-            teams.append(index_entry(run, run.path.relative_to(folder).as_posix()))
+            try:
+                teams.append(index_entry(run, run.path.relative_to(folder).as_posix()))
+            except OSError as error:
+                raise InputError(f"{run.path} cannot be read: {reason(error)}") from None
     chosen = bundled(teams)
     return Index(FORMAT, tuple(replace(team, bundled=team.name in chosen) for team in teams))
 
 
 def index_entry(run: RunFolder, name: str) -> HubTeam:
     config, card = TrainConfig.of(run), Card.of(run)
+    for stage in run.stages():
+        for rank, role in product(range(run.ranks(stage)), games.find(config.game).roles):
+            run.weights(stage, rank, role.name)  # damaged ones get no other checksum
     files = [
         path
         for path in sorted(run.path.rglob("*"))
         if path.is_file() and path.name != LOCK and not path.name.startswith(".")
     ]
+    for place in (name, *(path.relative_to(run.path).as_posix() for path in files)):
+        if not is_within(place):
+            raise InputError(f"{place!r} in {run.path} cannot be in a hub: give it a plain name")
     return HubTeam(
         name=name,
         game=config.game,
@@ -145,7 +157,7 @@ def bundled(teams: Sequence[HubTeam]) -> set[str]:
 def write_index(folder: Path) -> Index:
     index = make_index(folder)
     if not index.teams:
-        raise InputError(f"{folder} has no finished run: publish some into it first")
+        raise InputError(f"{folder} has no folders of finished runs: publish some into it first")
     try:
         write_bytes(folder / INDEX, (json.dumps(asdict(index), indent=1) + "\n").encode())
     except OSError as error:
