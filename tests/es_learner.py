@@ -84,18 +84,18 @@ class EvolutionStrategies(Learner):
         gained = jax.lax.scan(step, worlds, keys[1:])[1]
         return {name: x.sum(0) for name, x in gained.items()}
 
-    def sample(self, key, weights, seen):
+    def sample(self, key, weights, seen, greedy=False):
         pooled = [
             (features * mask[:, :, None]).sum(1) / jnp.maximum(mask.sum(1), 1)[:, None]
             for features, mask in (seen.entities[name] for name in sorted(seen.entities))
         ]
         inputs = jnp.concatenate([seen.own, *pooled], 1)
         logits = jnp.einsum("nafb,nfb->nab", weights, inputs)
-        scores = logits + jax.random.gumbel(key, logits.shape)
+        scores = logits if greedy else logits + jax.random.gumbel(key, logits.shape)
         return jax.nn.one_hot(scores.argmax(1), logits.shape[1], axis=1)
 
-    def act(self, key, policies, observation, role=None):
-        return self.sample(key, policies[..., None], observation)
+    def act(self, key, policies, observation, role=None, greedy=False):
+        return self.sample(key, policies[..., None], observation, greedy)
 
     def updates(self, episodes):
         if episodes < 2 * self.config.pairs:

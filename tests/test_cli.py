@@ -84,7 +84,7 @@ def test_replay_seed_fixes_the_episode(tmp_path):
         (["replay", "grassland", "--population", "3"], "has 2 roles (sheep-wolf)"),
         (
             ["replay", "grassland", "--out", "film.avi"],
-            "its name must end with .html, .gif, .png or .json",
+            "its name must end with .html, .gif, .mp4, .png or .json",
         ),
         (["replay", "grassland", "--out", "no/such/folder/a.html"], "there is no folder"),
         (["replay", "grassland", "--seed", "-1"], "seed -1 is not a whole number"),

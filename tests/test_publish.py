@@ -2,6 +2,7 @@
 
 import json
 
+import jax
 import pytest
 from safetensors import safe_open
 
@@ -59,9 +60,14 @@ def test_thinned_log_has_means_of_neighbouring_lines():
 
 def test_publish_command_copies_all_sets_into_a_new_folder(capsys, error_of, run, tmp_path):
     copy = tmp_path / "copy"
-    main(["publish", str(run.path), "--out", str(copy)])
+    main(["publish", str(run.path), "--out", str(copy), "--episodes", "20", "--licence", "MIT"])
     assert f"try: epcx evaluate {copy}" in capsys.readouterr().out
     assert RunFolder.open(copy).ranks("2") == run.ranks("2")
+    reward = epcx.load(run.path, "2").play(20)["collector"]["reward"]
+    card = (copy / "README.md").read_text()
+    assert f"| 2 | collector | {reward['mean']:.2f} ± {reward['error']:.2f} |" in card
+    assert "Licence: MIT." in card
+    assert f"jax {jax.__version__}" in card
     assert "exists already" in error_of("publish", run.path, "--out", copy)
     message = error_of("publish", run.path, "--out", tmp_path / "x", "--sets", "0")
     assert "sets 0 is not a whole number of at least 1" in message

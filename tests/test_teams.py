@@ -10,7 +10,10 @@ import pytest
 
 import epcx
 from epcx.cli import main
+from epcx.evaluation.result_cache import ResultCache
+from epcx.evaluation.tournament import Tournament
 from tests.factories import make_run
+from tests.networks import reference
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +43,44 @@ def test_team_acts_on_what_it_observes(folder, name):
     many = jax.jit(jax.vmap(team.act, (0, None)))(keys, world)
     assert many.shape == (7, 3, 5)
     assert float(many.std(0).min()) > 0  # policies are stochastic
+
+
+def test_greedy_actions_are_the_most_probable_ones(folder):
+    team = epcx.load(folder / "epc")
+    wolves = team.role("wolf")
+    for seed in range(5):
+        world = team.game.reset(jax.random.key(seed))
+        seen = team.game.observe(world)
+        expected = []
+        for agent, (role, row) in enumerate((("sheep", 0), ("sheep", 1), ("wolf", 0))):
+            policy = jax.tree.map(lambda x, row=row: x[row], team.players[role].agents)
+            expected.append(np.eye(5)[reference.logits(policy, seen, agent).argmax()])
+        for key in jax.random.split(jax.random.key(seed)):
+            np.testing.assert_array_equal(team.act(key, world, greedy=True), expected)
+            actions = wolves.act(key, wolves.observe(world), greedy=True)
+            np.testing.assert_array_equal(actions, expected[2:])
+
+
+def test_greedy_and_sampled_play_share_no_cache(folder, tmp_path):
+    team = epcx.load(folder / "food")
+    cache = ResultCache(tmp_path / "results.jsonl")
+    tournament = Tournament(team.game, cache=cache)
+    first, second = (tournament.play(team.acting(greedy), 20) for greedy in (False, True))
+    assert first == team.play(20)
+    assert second == team.play(20, greedy=True)
+    assert first["collector"]["reward"] != second["collector"]["reward"]
+    assert len(ResultCache(cache.path).known) == 2
+
+
+def test_evaluate_command_plays_greedily(folder, capsys):
+    evaluate = ["evaluate", str(folder / "food"), "--episodes", "20", "--json"]
+    shown = []
+    for option in ("--no-greedy", "--greedy"):
+        main([*evaluate, option])
+        shown.append(json.loads(capsys.readouterr().out))
+    assert [found["greedy"] for found in shown] == [False, True]
+    assert shown[1]["matches"][0]["roles"] == epcx.load(folder / "food").play(20, greedy=True)
+    assert shown[0]["matches"] != shown[1]["matches"]
 
 
 def test_load_takes_the_agents_of_the_stage_and_match(folder):

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import jax
 
@@ -26,6 +26,7 @@ from epcx.evolution.lineage import Lineage
 from epcx.execution.devices import use_all_cores
 from epcx.execution.execution_options import ExecutionOptions
 from epcx.games import Game
+from epcx.hub import is_hub_name, resolve
 from epcx.options import nearest
 from epcx.reports import paper
 from epcx.reports.progress import EpisodeProgress
@@ -48,7 +49,7 @@ class Run:
     """A training and what it has produced: settings, metrics, lineage, and teams that play."""
 
     def __init__(self, path: str | Path):
-        self.folder = RunFolder.open(Path(path))
+        self.folder = RunFolder.open(resolve(path))
 
     @property
     def path(self) -> Path:
@@ -167,7 +168,7 @@ def load(
     stage: str | None = None,
     match: int = 0,
 ) -> Team:
-    """The agents of a run at a population, by default its last stage's.
+    """The agents of a run, or of hub:NAME, at a population, by default its last stage's.
 
     `stage` names the stage that trained them, by default that of the population, or the last;
     match 0 has the best set of each role.
@@ -187,6 +188,7 @@ class Evaluation:
     episodes: int
     paper: dict[str, float]  # what the paper reports of the method, by statistic
     matches: list[dict[str, Any]]
+    greedy: bool = False  # whether actions are the most probable ones, not samples
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -204,8 +206,12 @@ def evaluate(
     stage: str | None = None,
     match: int | None = None,
     seed: int = 0,
+    greedy: bool = False,
 ) -> Evaluation:
-    """Lets the agents of a run play; all matches that were kept, or one."""
+    """Lets the agents of a run play; all matches that were kept, or one.
+
+    They sample their actions, as in the paper, unless `greedy`: then they take the most probable.
+    """
     use_all_cores()
     whole_number("episodes", episodes, 1, MAX_EPISODES)
     whole_number("seed", seed, 0, MAX_SEED)
@@ -215,7 +221,7 @@ def evaluate(
     chosen = stage_of(folder, str(game.population), stage)
     tournament, matches = Tournament(game, seed), []
     for number in matches_of(folder, chosen, match):
-        source = RunPlayers(str(number), folder, chosen, number)
+        source = RunPlayers(str(number), folder, chosen, number, greedy)
         players = {role: source.player(game, role) for role in game.members}
         matches.append({"match": number, "roles": tournament.play(players, episodes)})
     return Evaluation(
@@ -227,6 +233,7 @@ def evaluate(
         episodes=episodes,
         paper=in_the_paper(game, config.method),
         matches=matches,
+        greedy=greedy,
     )
 
 
@@ -293,6 +300,7 @@ def replay(
     match: int | None = None,
     seed: int | None = None,
     title: str | None = None,
+    greedy: bool = False,
 ) -> Replay:
     """Plays an episode of a run or of a game, or reads a recorded one (.json).
 
@@ -302,26 +310,27 @@ def replay(
     if out is not None:
         check_destination(Path(out))
     options = {"population": population, "players": players, "stage": stage, "match": match}
+    options |= {"seed": seed, "greedy": "" if greedy else None}
 
     def refuse(what: str, *names: str) -> None:
         for name in names:
-            value = {**options, "seed": seed}[name]
-            if value is not None:
-                raise InputError(f"--{name} {value} does not go with {what} {source}: leave it out")
+            if options[name] is not None:
+                given = f"--{name} {options[name]}".rstrip()
+                raise InputError(f"{given} does not go with {what} {source}: leave it out")
 
     if isinstance(source, str | Path) and str(source).lower().endswith(".json"):
-        refuse("the recorded replay", "population", "players", "stage", "match", "seed")
+        refuse("the recorded replay", *options)
         recording = load_replay(Path(source))
     else:
         key = jax.random.key(whole_number("seed", seed or 0, 0, MAX_SEED))
-        if isinstance(source, Run) or (isinstance(source, str | Path) and Path(source).is_dir()):
+        if isinstance(source, Run) or is_run_name(source):
             refuse("the run", "players")
             folder = RunFolder.open(path_of(source))
             team = open_team(folder, population, stage, match or 0)
-            game, chosen = team.game, team.players
+            game, chosen = team.game, team.acting(greedy)
             name = f"{folder.setting('method')} of stage {team.stage}, match {match or 0}"
         else:
-            refuse("the game", "stage", "match")
+            refuse("the game", "stage", "match", "greedy")
             game = games.make(str(source) if isinstance(source, Path) else source, population)
             fixed = FixedPlayers(players or ("scripted" if game.has_script else "random"))
             chosen = {role: fixed.player(game, role) for role in game.members}
@@ -374,7 +383,13 @@ class Counter:
 
 
 def path_of(run: str | Path | Run) -> Path:
-    return run.path if isinstance(run, Run) else Path(run)
+    """Its folder; hub:NAME is a run of the hub."""
+    return run.path if isinstance(run, Run) else resolve(run)
+
+
+def is_run_name(source: object) -> TypeGuard[str | Path]:
+    """Whether a run is named, and not a game."""
+    return isinstance(source, str | Path) and (is_hub_name(source) or Path(source).is_dir())
 
 
 def default_folder(config: TrainConfig) -> Path:
@@ -390,14 +405,14 @@ def checkpoint_seconds(minutes: float) -> float:
 
 def player_source(player: str | Path | Run) -> PlayerSource:
     """A run, perhaps with a stage and a match; or fixed players."""
-    text = str(path_of(player))
+    text = str(player.path if isinstance(player, Run) else player)
     if text in FIXED_PLAYERS and not Path(text).is_dir():
         return FixedPlayers(text)
     folder, place = split_source(text)
     stage, _, match = place.partition(":")
     if match and not match.isdecimal():
         raise InputError(f"match {match!r} in {text} is not a whole number: write {folder}@6-4:1")
-    return RunPlayers(text, RunFolder.open(Path(folder)), stage or None, int(match or 0))
+    return RunPlayers(text, RunFolder.open(resolve(folder)), stage or None, int(match or 0))
 
 
 def with_short_names(sources: Sequence[PlayerSource]) -> list[PlayerSource]:

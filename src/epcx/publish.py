@@ -1,30 +1,66 @@
 """A copy of a run for others: small, and with all that playing, comparing and reporting needs."""
 
+import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
-from itertools import groupby
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from itertools import groupby, product
 from pathlib import Path
 from typing import Any
 
 import jax
 
-from epcx import games
+from epcx import cards, games
+from epcx.cards import CARD, README, Card
 from epcx.config import TrainConfig
 from epcx.errors import InputError, RunError, reason, whole_number
-from epcx.evaluation.study import finished
+from epcx.evaluation.study import MAIN_METHOD, finished
 from epcx.evolution.lineage import Lineage
-from epcx.runs.run import LINEAGE, LOCK, RunFolder, check_unused
+from epcx.hub import FORMAT, INDEX, HubFile, HubTeam, Index, is_within
+from epcx.presets import name_settings
+from epcx.runs.files import file_digest, write_bytes
+from epcx.runs.run import CONFIG, LINEAGE, LOCK, RunFolder, check_unused
 from epcx.runs.weights import load_weights, names_of
 from epcx.teams import weights_metadata
 
+MAX_DEPTH = 3  # folders in one another, down to a run of a hub
 
-def publish(source: RunFolder, folder: Path, sets: int | None = None, lines: int = 25) -> RunFolder:
+
+def publish(
+    source: RunFolder,
+    folder: Path,
+    sets: int | None = None,
+    lines: int = 25,
+    card: Card | None = None,
+) -> RunFolder:
     """Without critics, snapshots and all but the best sets; with fewer lines of the log.
 
     It is made in a folder beside and renamed, so that it is there completely or not at all.
     """
+    config = check(source, folder, sets, lines)
+    theirs = Path(os.path.realpath(folder))
+    temporary = theirs.parent / f".{theirs.name}-{secrets.token_hex(6)}"
+    try:
+        copy = RunFolder.create(temporary, source.settings, source.provenance)
+        fill(copy, source, config, sets, lines)
+        if card is not None:
+            write_bytes(temporary / CARD, cards.to_json(card))
+            write_bytes(temporary / README, cards.to_markdown(source, card).encode())
+        copy.unlock()
+        (temporary / LOCK).unlink()
+        (folder / LOCK).unlink(missing_ok=True)
+        os.rename(temporary, folder)
+    except OSError as error:
+        raise RunError(f"{folder} cannot be written: {reason(error)}") from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return RunFolder.open(folder)
+
+
+def check(source: RunFolder, folder: Path, sets: int | None, lines: int) -> TrainConfig:
+    """Refuses what cannot be published there."""
     if sets is not None:
         whole_number("sets", sets, 1)
     whole_number("lines", lines, 1)
@@ -37,19 +73,7 @@ def publish(source: RunFolder, folder: Path, sets: int | None = None, lines: int
     if folder.is_symlink() and not folder.exists():
         raise InputError(f"{folder} is a link that leads nowhere: choose another --out")
     check_unused(folder)
-    temporary = theirs.parent / f".{theirs.name}-{secrets.token_hex(6)}"
-    try:
-        copy = RunFolder.create(temporary, source.settings, source.provenance)
-        fill(copy, source, config, sets, lines)
-        copy.unlock()
-        (temporary / LOCK).unlink()
-        (folder / LOCK).unlink(missing_ok=True)
-        os.rename(temporary, folder)
-    except OSError as error:
-        raise RunError(f"{folder} cannot be written: {reason(error)}") from None
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-    return RunFolder.open(folder)
+    return config
 
 
 def fill(
@@ -68,6 +92,77 @@ def fill(
     copy.write(LINEAGE, Lineage.from_json(source.lineage()).to_json())
     copy.append_metrics(list(thinned(source.metrics(), lines)))
     copy.write_result(source.result)
+
+
+def make_index(folder: Path) -> Index:
+    """The finished runs in a folder, by their places in it, with all their files."""
+    teams = []
+    depths = range(1, MAX_DEPTH + 1)
+    for config in sorted(path for n in depths for path in folder.glob("*/" * n + CONFIG)):
+        run = RunFolder.open(config.parent)
+        if run.result.get("ended") == "finished":
+            try:
+                teams.append(index_entry(run, run.path.relative_to(folder).as_posix()))
+            except OSError as error:
+                raise InputError(f"{run.path} cannot be read: {reason(error)}") from None
+    chosen = bundled(teams)
+    return Index(FORMAT, tuple(replace(team, bundled=team.name in chosen) for team in teams))
+
+
+def index_entry(run: RunFolder, name: str) -> HubTeam:
+    config, card = TrainConfig.of(run), Card.of(run)
+    for stage in run.stages():
+        for rank, role in product(range(run.ranks(stage)), games.find(config.game).roles):
+            run.weights(stage, rank, role.name)  # damaged ones get no other checksum
+    files = [
+        path
+        for path in sorted(run.path.rglob("*"))
+        if path.is_file() and path.name != LOCK and not path.name.startswith(".")
+    ]
+    for place in (name, *(path.relative_to(run.path).as_posix() for path in files)):
+        if not is_within(place):
+            raise InputError(f"{place!r} in {run.path} cannot be in a hub: give it a plain name")
+    return HubTeam(
+        name=name,
+        game=config.game,
+        method=config.method,
+        learner=config.learner,
+        trained_with=name_settings(config),
+        populations=tuple(run.stages()),
+        seed=config.seed,
+        licence=card.licence if card else None,
+        episodes=card.episodes if card else None,
+        scores=card.scores if card else (),
+        bundled=False,
+        settings=run.settings,
+        files=tuple(
+            HubFile(path.relative_to(run.path).as_posix(), path.stat().st_size, file_digest(path))
+            for path in files
+        ),
+    )
+
+
+def bundled(teams: Sequence[HubTeam]) -> set[str]:
+    """The names of those that come with the package: one of EPC's for every game.
+
+    Those with better settings than the paper's are preferred, then lower seeds.
+    """
+    chosen: dict[str, HubTeam] = {}
+    for team in sorted(teams, key=lambda team: (team.trained_with != "preset best", team.seed)):
+        if team.method == MAIN_METHOD:
+            chosen.setdefault(team.game, team)
+    return {team.name for team in chosen.values()}
+
+
+def write_index(folder: Path) -> Index:
+    index = make_index(folder)
+    if not index.teams:
+        raise InputError(f"{folder} has no folders of finished runs: publish some into it first")
+    try:
+        write_bytes(folder / INDEX, (json.dumps(asdict(index), indent=1) + "\n").encode())
+    except OSError as error:
+        raise InputError(f"{folder / INDEX} cannot be written: {reason(error)}") from None
+    return index
 
 
 def thinned(rows: list[dict[str, Any]], lines: int) -> Iterator[dict[str, Any]]:

@@ -2,9 +2,10 @@
 
 import html
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -14,16 +15,21 @@ from jaxtyping import Array, Float, Key, PyTree
 from epcx import games, learners
 from epcx.config import TrainConfig
 from epcx.errors import MAX_SEED, InputError, whole_number
-from epcx.evaluation.players import Player
+from epcx.evaluation.players import Act, Player
 from epcx.evaluation.summary import Summary
 from epcx.evaluation.tournament import Tournament, act_in_one_world, add_batch_axis
 from epcx.evolution.curriculum import AgentSet, Generation
 from epcx.evolution.lineage import Lineage, Record, name_of
 from epcx.games import Game, World
+from epcx.hub import resolve
 from epcx.learners import Learner
+from epcx.learners.learner import greedy_option
 from epcx.runs.files import json_digest
 from epcx.runs.run import RunFolder
 from epcx.runs.weights import digest, holds_all, load_weights
+
+if TYPE_CHECKING:
+    from epcx.export import Inputs
 
 MAX_EPISODES = 10_000_000  # of a game that is played for its result
 
@@ -45,6 +51,7 @@ class RunPlayers:
     run: RunFolder
     stage: str | None = None  # None: that of the population, or the last
     match: int = 0
+    greedy: bool = False  # the most probable actions instead of samples
 
     def stage_at(self, game: Game) -> str:
         return stage_of(self.run, str(game.population), self.stage)
@@ -72,7 +79,9 @@ class RunPlayers:
             raise InputError(f"{self.run.path} has no agents of {role} at {stage}, match {match}")
         like = jax.eval_shape(learner.init, jax.random.key(0))
         metadata = weights_metadata(learner, role)
-        return player_of(learner, role, load_weights(path, like, metadata, learner.policies), path)
+        policies = load_weights(path, like, metadata, learner.policies)
+        player = player_of(learner, role, policies, path)
+        return greedy_player(learner, role, player) if self.greedy else player
 
 
 @dataclass(frozen=True)
@@ -98,13 +107,24 @@ def player_of(learner: Learner, role: str, policies: PyTree, path: Path) -> Play
     members = learner.game.members[role]
     seats = np.arange(members.stop - members.start) % len(jax.tree.leaves(policies)[0])
 
-    def act(key: Key[Array, ""], policies: PyTree, worlds: World) -> Array:
-        return learner.act(key, policies, learner.observe(worlds, role), role)
-
     seated = jax.tree.map(lambda x: jnp.asarray(x[seats]), policies)
     config = json_digest(asdict(learner.config))[:12]  # actions may depend on all of it
     kind = f"{learners.full_name(type(learner))} {learner.architecture} {config}"
-    return Player(kind, act, seated, digest(path))
+    return Player(kind, act_of(learner, role), seated, digest(path))
+
+
+def greedy_player(learner: Learner, role: str, player: Player) -> Player:
+    """The same agents, which take their most probable actions: players of another kind."""
+    return replace(player, kind=f"{player.kind} greedy", act=act_of(learner, role, greedy=True))
+
+
+def act_of(learner: Learner, role: str, greedy: bool = False) -> Act:
+    how = greedy_option(learner, greedy)
+
+    def act(key: Key[Array, ""], policies: PyTree, worlds: World) -> Array:
+        return learner.act(key, policies, learner.observe(worlds, role), role, **how)
+
+    return act
 
 
 class Team:
@@ -113,26 +133,46 @@ class Team:
     def __init__(self, source: RunPlayers, game: Game):
         self.game, self.source = game, source
         self.stage = source.stage_at(game)
-        learner = source.learner(game)
+        self.learner = source.learner(game)
         self.players = {role: source.player(game, role) for role in game.members}
-        self.roles = {role: TeamRole(role, learner, p) for role, p in self.players.items()}
+        self.roles = {role: TeamRole(role, self.learner, p) for role, p in self.players.items()}
 
     def role(self, name: str) -> "TeamRole":
         return self.roles[self.game.role(name).name]
 
-    def act(self, key: Key[Array, ""], world: World) -> Float[Array, "agents actions"]:
-        """The actions of all agents in one world."""
-        return self._act(key, tuple(player.agents for player in self.players.values()), world)
+    def act(
+        self, key: Key[Array, ""], world: World, greedy: bool = False
+    ) -> Float[Array, "agents actions"]:
+        """The actions of all agents in one world: samples, or the most probable ones."""
+        agents = tuple(player.agents for player in self.players.values())
+        return self._act(key, agents, world, greedy=greedy)
 
     @cached_property
     def _act(self) -> Callable[..., Array]:
-        return jax.jit(act_in_one_world(list(self.players.values())))
+        def act(key: Key[Array, ""], agents: PyTree, world: World, greedy: bool) -> Array:
+            return act_in_one_world(list(self.acting(greedy).values()))(key, agents, world)
 
-    def play(self, episodes: int = 2_000, seed: int = 0) -> Summary:
+        return jax.jit(act, static_argnames="greedy")
+
+    def acting(self, greedy: bool) -> dict[str, Player]:
+        """The players of each role, which sample their actions or take the most probable ones."""
+        if not greedy:
+            return self.players
+        return {role: greedy_player(self.learner, role, p) for role, p in self.players.items()}
+
+    def play(self, episodes: int = 2_000, seed: int = 0, greedy: bool = False) -> Summary:
         """Per role and statistic, the mean over the episodes and its standard error."""
         whole_number("episodes", episodes, 1, MAX_EPISODES)
         whole_number("seed", seed, 0, MAX_SEED)
-        return Tournament(self.game, seed).play(self.players, episodes)
+        return Tournament(self.game, seed).play(self.acting(greedy), episodes)
+
+    def export(
+        self, path: str | Path, inputs: "Inputs" = "observations", greedy: bool = False
+    ) -> None:
+        """Writes the policies for use without epcx: .npz for NumPy, .jaxexport for JAX."""
+        from epcx.export import export  # which takes a team
+
+        export(self, Path(path), inputs, greedy)
 
     def __repr__(self) -> str:
         method = self.source.run.setting("method")
@@ -168,17 +208,19 @@ class TeamRole:
 
         return jax.jit(observe)
 
-    def act(self, key: Key[Array, ""], observation: PyTree) -> Float[Array, "members actions"]:
-        """Their actions, given what they see."""
-        return self._act(key, self.player.agents, observation)
+    def act(
+        self, key: Key[Array, ""], observation: PyTree, greedy: bool = False
+    ) -> Float[Array, "members actions"]:
+        """Their actions, given what they see: samples, or the most probable ones."""
+        return self._act(key, self.player.agents, observation, greedy=greedy)
 
     @cached_property
     def _act(self) -> Callable[..., Array]:
-        def act(key: Key[Array, ""], policies: PyTree, observation: PyTree) -> Array:
-            seen = add_batch_axis(observation)
-            return self.learner.act(key, policies, seen, self.name)[..., 0]
+        def act(key: Key[Array, ""], policies: PyTree, observation: PyTree, greedy: bool) -> Array:
+            seen, how = add_batch_axis(observation), greedy_option(self.learner, greedy)
+            return self.learner.act(key, policies, seen, self.name, **how)[..., 0]
 
-        return jax.jit(act)
+        return jax.jit(act, static_argnames="greedy")
 
 
 def stage_of(run: RunFolder, population: str, stage: str | None = None) -> str:
@@ -223,7 +265,7 @@ def initial_generation(config: TrainConfig, notify: Callable[[str], None]) -> Ge
     if config.init_from is None:
         return Generation()
     folder, place = split_source(config.init_from)
-    run = RunFolder.open(Path(folder))
+    run = RunFolder.open(resolve(folder))
     first = config.games[0]
     source, stage = TrainConfig.of(run), stage_of(run, str(first.population), place or None)
     learner = source.make_learner(games.make(source.game, stage))

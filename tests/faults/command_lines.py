@@ -17,7 +17,9 @@ CORRECT = {
     "crossplay": ["crossplay run random --episodes 2"],
     "report": ["report run --episodes 2"],
     "replay": ["replay run", "replay food-collection --out a.json", "replay grassland"],
-    "publish": ["publish run --out copy"],
+    "publish": ["publish run --out copy --episodes 2"],
+    "teams": ["teams", "teams --hub empty", "teams --write-index ."],
+    "export": ["export run --out a.npz"],
     "train": [
         "train food-collection --preset smoke --method mean-field --population 1 --episodes 10 "
         "--out trained",
@@ -26,6 +28,7 @@ CORRECT = {
     ],
     "reproduce": ["reproduce food-collection --preset smoke", "reproduce grassland"],
 }
+LEFT_OUT = [("dry_run",), ("write_index",)]
 SLOW = "report"  # draws for seconds
 # These options of a training are tried with a real one; others with --dry-run, because a correct
 # value can make it take days.
@@ -94,6 +97,20 @@ publish run --out copy --sets 0
 publish run --out copy --sets 9 --lines 0
 publish run
 publish copy --out run
+publish run --out copy --episodes -1
+evaluate hub:nobody
+evaluate hub:
+crossplay run hub:../run
+replay hub:nobody --out a.json
+teams --hub ftp://nowhere
+teams --hub file.txt
+teams --write-index empty
+teams run
+export run --out a.pkl
+export run --out empty
+export run --out a.npz --greedy
+export run --out a.npz --stage 9
+export run --out nowhere/a.npz
 reproduce food-collection --methods --population 1 2 --dry-run
 reproduce food-collection --methods epc epc chess --dry-run
 reproduce food-collection --methods maddpg --population 2 1 --dry-run
@@ -130,10 +147,10 @@ def command_line(rng: random.Random) -> list[str]:
 
 
 def options_for(name: str) -> list[Option]:
-    """All but --dry-run, which `correct_line` decides about."""
+    """All but --dry-run, which `correct_line` decides about, and one that writes anywhere."""
     command = COMMANDS[name]
     types = command.types({}) if hasattr(command, "types") else {}
-    return [option for option in options_of(command, types) if option.path != ("dry_run",)]
+    return [option for option in options_of(command, types) if option.path not in LEFT_OUT]
 
 
 # Ways to be wrong

@@ -35,7 +35,7 @@ INTERRUPTED = TrainConfig(
 )
 # What is done with a folder `run` that is damaged: a finished run, one that was interrupted, and a
 # recorded replay. The numbers say how often, since some of it takes long.
-DIGEST, RESUME, PUBLISH = "digest run --json", "resume run", "publish run --out out"
+DIGEST, RESUME, PUBLISH = "digest run --json", "resume run", "publish run --out out --episodes 2"
 COMMANDS = {
     "finished": {
         "evaluate run --episodes 2 --json": 3,
@@ -46,6 +46,7 @@ COMMANDS = {
         "lineage run --json": 2,
         DIGEST: 3,
         PUBLISH: 4,
+        "export run --out out.npz": 1,
         "resume run --json": 2,
         "train food-collection --preset smoke --init-from run --population 2 --dry-run": 2,
     },

@@ -11,6 +11,7 @@ import pytest
 from epcx import InputError, games, learners
 from epcx.learners import MADDPG, Learner, MADDPGConfig, ShardedLearner
 from epcx.learners.learner import state_bytes
+from epcx.teams import act_of
 from tests.games.ring import Ring
 
 GAME = games.make(Ring, "2-1")
@@ -69,6 +70,30 @@ def test_full_name_is_the_name_of_built_in_learners_and_module_and_class_of_othe
     assert learners.full_name(MADDPG) == "maddpg"
     assert learners.full_name(Bandit) == "tests.learners.test_learner:Bandit"
     assert learners.find(learners.full_name(Bandit)) is Bandit
+
+
+def test_learner_without_greedy_actions_samples_as_before_and_refuses_them():
+    learner = Bandit(GAME, BanditConfig())
+    key, agents = jax.random.key(0), learner.init(jax.random.key(0))
+    worlds = GAME.reset_batch(jax.random.split(key, 2))
+    assert act_of(learner, GAME.roles[0].name)(key, agents[:2], worlds).shape[0] == 2
+    with pytest.raises(InputError, match="learner bandit has no greedy actions"):
+        act_of(learner, GAME.roles[0].name, greedy=True)
+
+
+@pytest.mark.parametrize("name", ["maddpg", "mappo"])
+def test_greedy_actions_are_among_those_that_a_role_has(name):
+    learner = learners.make(name, GAME)
+    policies = learner.policies(learner.init(jax.random.key(0)))
+    mask = GAME.action_mask
+    assert not mask.all()
+    # All policies prefer the last action, whatever they see.
+    bias = jnp.broadcast_to(jnp.arange(GAME.num_actions) * 100.0, mask.shape)
+    policies = eqx.tree_at(lambda p: p.head.layers[-1].bias, policies, bias)
+    seen = learner.observe(GAME.reset_batch(jax.random.split(jax.random.key(1), 3)))
+    actions = learner.act(jax.random.key(2), policies, seen, greedy=True)
+    last = np.eye(GAME.num_actions)[mask.sum(1) - 1]
+    np.testing.assert_array_equal(actions, np.repeat(last[..., None], 3, -1))
 
 
 def test_agents_and_policies_are_all_of_the_agents_by_default():

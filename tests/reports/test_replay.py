@@ -4,9 +4,13 @@ import dataclasses
 import io
 import json
 import os
+import shutil
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import imageio_ffmpeg
 import numpy as np
 import pytest
 from PIL import Image
@@ -177,9 +181,9 @@ def test_load_refuses_invalid_counts_and_flags(name: str, value: float, saved: P
     assert f"{name} may hold only" in load_error(saved)
 
 
-@pytest.mark.parametrize("name", ["replay.mp4", "replay", ".html", "replay.json.gz"])
+@pytest.mark.parametrize("name", ["replay.webm", "replay", ".html", "replay.json.gz"])
 def test_write_refuses_unknown_extensions(name: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"must end with \.html, \.gif, \.png or \.json"):
+    with pytest.raises(InputError, match=r"must end with \.html, \.gif, \.mp4, \.png or \.json"):
         replay.write(make_replay((1, 1), steps=1), tmp_path / name)
     assert not list(tmp_path.iterdir())
 
@@ -236,6 +240,30 @@ def test_player_assets_define_create_replay() -> None:
     assert "createReplay = " in js
     assert "getElementById" not in js
     assert "innerHTML" not in js
+
+
+def test_mp4_has_the_frames_of_the_gif_and_holds_the_last(tmp_path: Path) -> None:
+    played = make_replay(steps=5)
+    replay.write(played, tmp_path / "replay.mp4")
+    video = imageio_ffmpeg.read_frames(str(tmp_path / "replay.mp4"))
+    about = next(video)
+    frames = [Image.frombytes("RGB", about["size"], frame) for frame in video]
+    drawn = drawing.animation(played)
+    assert about["size"] == drawn[0].size
+    assert about["fps"] == 12.5
+    assert len(frames) == 2 * 5 + 1 + 11  # 12 frames last the second for which the GIF holds
+    for decoded, original in ((frames[3], drawn[3]), (frames[-1], drawn[-1])):
+        assert np.abs(np.asarray(decoded, int) - np.asarray(original, int)).mean() < 4
+
+
+def test_mp4_needs_ffmpeg_before_an_episode_is_played(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error_of: Callable[..., str]
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
+    message = error_of("replay", "grassland", "--out", tmp_path / "replay.mp4")
+    assert "an .mp4 needs ffmpeg" in message
+    assert not list(tmp_path.iterdir())
 
 
 def test_gif_has_two_frames_a_step_and_holds_the_last() -> None:

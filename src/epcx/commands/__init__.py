@@ -3,7 +3,8 @@
 from typing import Any
 
 from epcx.commands.compare import Crossplay, Evaluate, Report, Reproduce
-from epcx.commands.show import Digest, Games, Lineage, Publish, Replay
+from epcx.commands.share import Export, Publish, Teams
+from epcx.commands.show import Digest, Games, Lineage, Replay
 from epcx.commands.train import Resume, Train
 
 COMMANDS: dict[str, type[Any]] = {
@@ -20,5 +21,7 @@ COMMANDS: dict[str, type[Any]] = {
         Replay,
         Digest,
         Publish,
+        Teams,
+        Export,
     )
 }

@@ -20,7 +20,7 @@ class Evaluate:
     """Play the agents of a run, and show their rewards and statistics."""
 
     run_folder: Annotated[Path, Positional("RUN")]
-    """The folder of a run."""
+    """The folder of a run, or hub:NAME (see `epcx teams`)."""
 
     episodes: int = 2_000
     """Episodes per match."""
@@ -38,6 +38,9 @@ class Evaluate:
     seed: int = 0
     """Fixes the episodes."""
 
+    greedy: bool = False
+    """Take the most probable actions; by default they are sampled, as in the paper."""
+
     json: bool = False
     """Print JSON instead of a table."""
 
@@ -49,6 +52,7 @@ class Evaluate:
             stage=self.stage,
             match=self.match,
             seed=self.seed,
+            greedy=self.greedy,
         )
         if self.json:
             print(json.dumps(found.to_json(), indent=2))
@@ -62,8 +66,9 @@ class Crossplay:
     """Play every player against every other, in every role, and show the rewards."""
 
     players: Annotated[tuple[str, ...], Positional("PLAYER")]
-    """Runs, and the fixed players `scripted` and `random`. RUN@6-4 takes the agents of stage 6-4,
-    RUN@6-4:1 those of its match 1; by default the best of the population's stage, or the last."""
+    """Runs (folders, or hub:NAME), and the fixed players `scripted` and `random`. RUN@6-4 takes the
+    agents of stage 6-4, RUN@6-4:1 those of its match 1; by default the best of the population's
+    stage, or the last."""
 
     population: str | None = None
     """How many agents each role has, by default as in the last stage of the first run. Where a
@@ -96,7 +101,7 @@ class Report:
     """Compare runs of one game in a page with scores, cross-play, curves and replays."""
 
     run_folders: Annotated[tuple[Path, ...], Positional("RUN")]
-    """Folders of finished runs: any methods, populations and seeds."""
+    """Folders of finished runs, or hub:NAME: any methods, populations and seeds."""
 
     out: Path = Path("report")
     """The folder for the page and its tables and figures."""

@@ -10,10 +10,10 @@ from typing import Annotated, Literal
 from rich.console import Console
 from rich.table import Table
 
-from epcx import games, library, publish
+from epcx import games, library
 from epcx.errors import InputError, Notice, printable
 from epcx.evolution import lineage
-from epcx.execution.devices import format_bytes
+from epcx.hub import resolve
 from epcx.options import Positional
 from epcx.reports.lineage_tree import print_lineage
 from epcx.runs.files import json_digest
@@ -73,13 +73,13 @@ class Lineage:
     """Show where the best agent sets of a run come from."""
 
     run_folder: Annotated[Path, Positional("RUN")]
-    """The folder of a run."""
+    """The folder of a run, or hub:NAME (see `epcx teams`)."""
 
     json: bool = False
     """Print all agent sets of all stages as JSON."""
 
     def run(self) -> None:
-        run = RunFolder.open(self.run_folder)
+        run = RunFolder.open(resolve(self.run_folder))
         found = lineage.Lineage.from_json(run.lineage())
         if self.json:
             print(json.dumps(found.to_json(), indent=2))
@@ -101,7 +101,7 @@ class Digest:
     """Trust the weights as they are now, also those that were changed after the training."""
 
     def run(self) -> None:
-        run = RunFolder.open(self.run_folder)
+        run = RunFolder.open(resolve(self.run_folder))
         for path in run.accept_weights() if self.accept else ():
             print(f"{printable(path)} is trusted as it is now", file=sys.stderr)
         parts = run.digests()
@@ -110,40 +110,16 @@ class Digest:
 
 
 @dataclass(frozen=True)
-class Publish:
-    """Copy a finished run for others: the policies of its best sets, and fewer lines of its log.
-
-    The copy can be evaluated, replayed and compared, but not trained.
-    """
-
-    run_folder: Annotated[Path, Positional("RUN")]
-    """The folder of a run."""
-
-    out: Path
-    """The folder of the copy."""
-
-    sets: int | None = None
-    """How many sets of each role, the best ones; by default all that were kept."""
-
-    lines: int = 25
-    """Lines of the log for each match and stage, at most: means over those of the run."""
-
-    def run(self) -> None:
-        copy = publish.publish(RunFolder.open(self.run_folder), self.out, self.sets, self.lines)
-        size = sum(path.stat().st_size for path in copy.path.rglob("*") if path.is_file())
-        path = printable(copy.path)
-        print(f"{path}: {format_bytes(size)}; try: epcx evaluate {path}")
-
-
-@dataclass(frozen=True)
 class Replay:
     """Play an episode, or read a recorded one, and write it as something to watch."""
 
     source: Annotated[str, Positional("GAME|RUN|FILE")]
-    """A game (see `epcx games`, or module:Class), the folder of a run, or a replay as .json."""
+    """A game (see `epcx games`, or module:Class), the folder of a run, hub:NAME (see `epcx teams`),
+    or a replay as .json."""
 
     out: Path = Path("replay.html")
-    """The file to write: .html (a page that plays it), .gif, .png (a strip) or .json."""
+    """The file to write: .html (a page that plays it), .gif, .mp4 (needs ffmpeg, or the extra
+    `video`), .png (a strip) or .json."""
 
     population: str | None = None
     """How many agents each role has, such as 24-16; by default the game's first stage, or the
@@ -161,6 +137,9 @@ class Replay:
     seed: int | None = None
     """Fixes the episode; by default 0."""
 
+    greedy: bool = False
+    """Agents of a run take their most probable actions; by default they sample them."""
+
     title: str | None = None
     """A heading for the page."""
 
@@ -174,6 +153,7 @@ class Replay:
             match=self.match,
             seed=self.seed,
             title=self.title,
+            greedy=self.greedy,
         )
         what = f"{recording.game} {recording.population}, {recording.steps} steps"
         print(f"wrote {printable(self.out)}: {what}")

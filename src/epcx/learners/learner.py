@@ -5,6 +5,7 @@ are pytrees of arrays whose content only the learner knows; agents are stacked o
 the match on their first axis, so that evolution can mix agent sets.
 """
 
+import inspect
 from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -56,9 +57,18 @@ class Learner:
         raise NotImplementedError
 
     def act(
-        self, key: Key[Array, ""], policies: PyTree, observation: PyTree, role: str | None = None
+        self,
+        key: Key[Array, ""],
+        policies: PyTree,
+        observation: PyTree,
+        role: str | None = None,
+        greedy: bool = False,
     ) -> Float[Array, "agents actions batch"]:
-        """Actions of all seats, or those of a role, in a batch of worlds."""
+        """Actions of all seats, or those of a role, in a batch of worlds.
+
+        Samples; if `greedy`, the most probable actions. A learner may do without `greedy`: then
+        its agents cannot be asked for these.
+        """
         raise NotImplementedError
 
     def updates(self, episodes: int) -> int:
@@ -151,6 +161,17 @@ class RingLearner(Protocol):
         0 for `since`: from those of an empty ring, so that what was written before the first
         update counts.
         """
+
+
+def greedy_option(learner: Learner, greedy: bool) -> dict[str, bool]:
+    """The argument of `act` that asks for the most probable actions; for samples there is none."""
+    if not greedy:
+        return {}
+    if "greedy" not in inspect.signature(learner.act).parameters:
+        raise InputError(
+            f"learner {learner.name} has no greedy actions: its method act takes no `greedy`"
+        )
+    return {"greedy": True}
 
 
 def state_bytes(learner: Learner) -> int:

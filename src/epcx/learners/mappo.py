@@ -21,7 +21,7 @@ from epcx.learners.batching import vmap_or_map
 from epcx.learners.learner import started_bytes
 from epcx.learners.mappo_config import PRESETS, MAPPOConfig
 from epcx.learners.network_learner import NetworkLearner
-from epcx.learners.rollout import MASKED_LOGIT, StepNoise, available_actions
+from epcx.learners.rollout import MASKED_LOGIT, StepNoise, action_logits, available_actions
 from epcx.networks.kernels import precision
 from epcx.networks.seat import Seat, seats
 from epcx.networks.values import AttentionValue, LocalAttentionValue, MLPValue
@@ -190,15 +190,7 @@ class MAPPO(NetworkLearner):
         noise: Float[Array, "actions agents batch"],
         role: str | None = None,
     ) -> Float[Array, "actions agents batch"]:
-        return sample(self.logits(policies, views, role), noise)
-
-    def logits(
-        self, policies: PyTree, views: PyTree, role: str | None = None
-    ) -> Float[Array, "actions agents batch"]:
-        """Of all policies, or those of one role; far below zero for actions that they have not."""
-        logits = jax.vmap(lambda policy, view: policy(view), (0, -2), -2)(policies, views)
-        available = available_actions(self.game, role)
-        return logits if available is None else jnp.where(available, logits, MASKED_LOGIT)
+        return sample(action_logits(self.game, policies, views, role), noise)
 
     def play(
         self, agents: PPOAgent, key: Key[Array, ""]
@@ -212,7 +204,7 @@ class MAPPO(NetworkLearner):
             worlds: World, drawn: tuple[Array, Key[Array, "envs"]]
         ) -> tuple[World, tuple[Samples, dict[str, Array]]]:
             gumbel, keys = drawn
-            logits = self.logits(agents.policy, self.networks.views(game, worlds))
+            logits = action_logits(game, agents.policy, self.networks.views(game, worlds))
             actions = sample(logits, gumbel)
             after, outcome = game.step_batch(keys, worlds, actions.swapaxes(0, 1))
             samples = Samples(

@@ -5,6 +5,7 @@ from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from epcx.games import World
 from epcx.learners.learner import Learner
+from epcx.learners.rollout import action_logits
 from epcx.networks.agent import ARCHITECTURES, Architecture
 from epcx.networks.kernels import precision
 
@@ -25,13 +26,21 @@ class NetworkLearner(Learner):
         raise NotImplementedError
 
     def act(
-        self, key: Key[Array, ""], policies: PyTree, observation: PyTree, role: str | None = None
+        self,
+        key: Key[Array, ""],
+        policies: PyTree,
+        observation: PyTree,
+        role: str | None = None,
+        greedy: bool = False,
     ) -> Float[Array, "agents actions batch"]:
-        """Samples of the policies, in training and in evaluation."""
+        """Samples of the policies, in training and in evaluation, unless `greedy`."""
         first = jax.tree.leaves(observation)[0]
-        noise = jax.random.gumbel(key, (self.game.num_actions, len(first), first.shape[-1]))
         views = self.networks.to_features_first(observation)
         with precision(self.config.precision):
+            if greedy:
+                logits = action_logits(self.game, policies, views, role)
+                return jax.nn.one_hot(logits.argmax(0), len(logits), axis=1)
+            noise = jax.random.gumbel(key, (self.game.num_actions, len(first), first.shape[-1]))
             return self.choose(policies, views, noise, role).swapaxes(0, 1)
 
     def observe(self, worlds: World, role: str | None = None) -> PyTree:

@@ -42,6 +42,18 @@ def available_actions(
     return game.action_mask[slice(None) if role is None else game.members[role]].T[:, :, None]
 
 
+def action_logits(
+    game: Game, policies: PyTree, views: PyTree, role: str | None = None
+) -> Float[Array, "actions agents batch"]:
+    """Of all policies, or those of one role, given what each of them sees.
+
+    Far below zero for actions that they have not.
+    """
+    logits = jax.vmap(lambda policy, view: policy(view), (0, -2), -2)(policies, views)
+    available = available_actions(game, role)
+    return logits if available is None else jnp.where(available, logits, MASKED_LOGIT)
+
+
 def sample_actions(
     game: Game,
     policies: PyTree,
@@ -50,8 +62,8 @@ def sample_actions(
     role: str | None = None,
 ) -> Float[Array, "actions agents batch"]:
     """Actions of all policies, or those of one role, given what each of them sees."""
-    logits = jax.vmap(lambda policy, view: policy(view), (0, -2), -2)(policies, views)
-    return gumbel_softmax(logits, noise, available_actions(game, role), game.soft_actions)
+    logits = action_logits(game, policies, views, role)
+    return gumbel_softmax(logits, noise, soft=game.soft_actions)
 
 
 class StepNoise(NamedTuple):

@@ -51,8 +51,8 @@ def positions(replay: Replay, time: float) -> Positions:
     )
 
 
-def to_gif(replay: Replay) -> bytes:
-    """A looped animation with the title above, and the step and the roles below."""
+def animation(replay: Replay) -> list[Image.Image]:
+    """Frames with the title above, and the step and the roles below."""
     width, head, foot, gap = GIF_SIDE + 24, 40, 36, 12
     page = Image.new("RGB", (width, head + GIF_SIDE + foot), PAPER)
     _text(page, gap, head / 2, replay.title, 15, INK, width - 2 * gap)
@@ -66,7 +66,12 @@ def to_gif(replay: Replay) -> bytes:
         step = f"step {substep // GIF_SUBSTEPS} / {replay.steps}"
         _text(frame, width - gap, head + GIF_SIDE + foot / 2, step, 13, MUTED, width, "rm")
         frames.append(frame)
+    return frames
 
+
+def to_gif(replay: Replay) -> bytes:
+    """A looped animation."""
+    frames = animation(replay)
     exact = [PAPER, FIELD, EDGE, INK, MUTED, FOOD, *(role.colour for role in replay.roles)]
     palette = _palette(frames, exact)
     indexed = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]

@@ -285,6 +285,10 @@ def check_destination(path: Path) -> None:
             raise InputError(f"cannot write the replay {path}: it is not a regular file")
     except OSError as error:
         raise InputError(f"cannot write the replay {path}: {reason(error)}") from None
+    if path.suffix.lower() == ".mp4":
+        from epcx.reports import video
+
+        video.find_ffmpeg()
 
 
 def player_assets() -> tuple[str, str]:
@@ -326,6 +330,12 @@ def _to_gif(replay: Replay) -> bytes:
     return drawing.to_gif(replay)
 
 
+def _to_mp4(replay: Replay) -> bytes:
+    from epcx.reports import video
+
+    return video.to_mp4(replay)
+
+
 def _to_png(replay: Replay) -> bytes:
     from epcx.reports import drawing
 
@@ -335,6 +345,7 @@ def _to_png(replay: Replay) -> bytes:
 WRITERS: dict[str, Callable[[Replay], bytes]] = {
     ".html": lambda replay: to_html(replay).encode(),
     ".gif": _to_gif,
+    ".mp4": _to_mp4,
     ".png": _to_png,
     ".json": lambda replay: _dump(replay).encode(),
 }

@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 from jaxtyping import Array
@@ -19,6 +19,7 @@ from epcx.networks.kernels.pallas_embedding import TILING as EMBEDDING_TILING
 from epcx.networks.kernels.pallas_encoder import Options
 
 _precision = ContextVar("precision", default="bf16")
+_portable = ContextVar("portable", default=False)
 
 
 class Kernels(NamedTuple):
@@ -51,13 +52,15 @@ def pallas_kernels(encoder: Options, embedding: Options, attention: AttentionOpt
     )
 
 
-def select(rows: int, features: Sequence[int], actions: int = 1) -> Kernels:
+def select(rows: Any, features: Sequence[int], actions: int = 1) -> Kernels:
     """The implementation for networks of these sizes on this machine.
 
-    `rows` is the number of agents times samples, `features` has the numbers of features of the
-    agent itself and of each entity type, `actions` is the length of an action; who only encodes
-    needs none. The choice is made while a program is traced.
+    `rows` is the number of agents times samples, or a symbol in a portable program; `features` has
+    the numbers of features of the agent itself and of each entity type, `actions` is the length of
+    an action; who only encodes needs none. The choice is made while a program is traced.
     """
+    if _portable.get():
+        return XLA
     if pallas.supports(features, actions) and pallas.usable():
         precision = current_precision()
         embedding = Options(precision, tiling=EMBEDDING_TILING)
@@ -73,6 +76,16 @@ def describe() -> str:
         return "Pallas"
     version = cpu.compiler_version()
     return f"{CPP.name} ({version})" if version else XLA.name
+
+
+@contextlib.contextmanager
+def portable() -> Iterator[None]:
+    """Programs that are traced within are plain JAX, which runs on any machine without epcx."""
+    token = _portable.set(True)
+    try:
+        yield
+    finally:
+        _portable.reset(token)
 
 
 def current_precision() -> str:
