@@ -360,7 +360,9 @@ def test_discrete_game_gets_one_hot_actions_of_agents_that_left():
 
 def test_infos_hold_the_events_that_are_a_number_per_agent():
     env = parallel_env(EndingRing, "2-1")
-    env.reset(seed=0)
+    _, infos = env.reset(seed=0)
+    # SuperSuit would write those of the next reset over those of the last step.
+    assert infos == {name: {} for name in env.agents}
     infos = env.step(dict.fromkeys(env.agents, 0))[-1]
     assert [infos[name]["distance"] for name in env.possible_agents] == [0.5, 1.5, 2.0]
     assert all("total" not in info for info in infos.values())
