@@ -5,10 +5,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := src tests benchmarks examples tools
 
-.PHONY: help demo test test-slow test-faults test-site test-wheel lint format bench docs notebooks wheel clean
+.PHONY: help demo test test-slow test-clients test-faults test-site test-wheel lint format bench docs notebooks wheel clean
 
 help:  ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 demo: .venv/demo  ## grow two teams of collectors on the CPU (5 minutes) and write demo/report/index.html
 	@JAX_PLATFORMS=cpu $(BIN)/epcx reproduce food-collection --preset quick --methods epc att-maddpg --seeds 2 --out demo
@@ -18,6 +18,9 @@ test: .venv/dev .venv/browser  ## run the tests
 
 test-slow: .venv/dev .venv/browser  ## run the tests that take minutes, too
 	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m ''
+
+test-clients: .venv/clients  ## Stable-Baselines3, TorchRL and JaxMARL's loops on our games (installs PyTorch)
+	@$(BIN)/python -m pytest -q -m slow tests/clients
 
 test-faults: .venv/dev  ## bad input, kills, full disks, lost workers and nodes: nothing is lost (1 hour)
 	@$(BIN)/python -m tests.faults

@@ -2,7 +2,8 @@
 
 The Python blocks of a document run in order, as in a notebook, in a folder that has `examples` and
 `results` as a checkout has. A block whose first line is the name of a file, such as `# my_game.py`,
-is saved as that file instead. Blocks in other languages (`toml`, `bibtex`) are not run. Blocks
+is saved as that file instead. A block that begins with `# pip install "epcx[clients]"` needs that
+extra: `tests/clients` runs it. Blocks in other languages (`toml`, `bibtex`) are not run. Blocks
 without a language are command lines, what they print, or outlines.
 """
 
@@ -39,19 +40,42 @@ COMMAND_LINES = sorted(
 )
 
 
-@pytest.mark.parametrize("document", [name for name, blocks in PYTHON.items() if blocks])
-def test_python_blocks_run(document, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    for folder in ("examples", "results"):
-        (tmp_path / folder).symlink_to(ROOT / folder)
+def extra_of(block):
+    """The extra that a block needs beyond those of the default tests, by its first line."""
+    found = re.match(r'# pip install "epcx\[(.*)\]"\n', block)
+    return found[1] if found else None
+
+
+def with_blocks_of(extra):
+    """The documents that have blocks which need this extra."""
+    return [name for name, blocks in PYTHON.items() if extra in map(extra_of, blocks)]
+
+
+def run_blocks(document, extra, folder):
+    """All blocks of a document that need this extra."""
+    for name in ("examples", "results"):
+        (folder / name).symlink_to(ROOT / name)
     namespace = {}
-    for block in PYTHON[document]:
-        file = re.match(r"# (\w+\.py)\n", block)
-        if file:
-            (tmp_path / file[1]).write_text(block)
-        else:
-            exec(compile(block, document, "exec"), namespace)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(sys, "path", [str(folder), *sys.path])
+        for block in PYTHON[document]:
+            file = re.match(r"# (\w+\.py)\n", block)
+            if file:
+                (folder / file[1]).write_text(block)
+            elif extra_of(block) == extra:
+                exec(compile(block, document, "exec"), namespace)
+
+
+@pytest.mark.parametrize("document", with_blocks_of(None))
+def test_python_blocks_run(document, tmp_path):
+    run_blocks(document, None, tmp_path)
+
+
+def test_extras_of_blocks_are_known():
+    """So that no block is left to nobody."""
+    extras = {extra_of(block) for blocks in PYTHON.values() for block in blocks}
+    assert extras == {None, "clients"}
 
 
 @pytest.mark.parametrize("line", COMMAND_LINES)

@@ -11,7 +11,7 @@ from epcx.errors import InputError
 from epcx.evaluation.players import FixedPlayers
 from epcx.games import Entities, Game, Observation, Outcome, Role, Scene
 from epcx.reports import replay
-from epcx.reports.recording import record
+from epcx.reports.recording import Recorder, record
 
 
 class Walk(Game):
@@ -94,3 +94,30 @@ def test_replay_command_explains_that_a_game_has_no_positions(capsys, tmp_path):
     assert stopped.value.code == 2
     assert "matrix cannot be replayed" in capsys.readouterr().err
     assert not out.exists()
+
+
+def test_recorder_holds_the_worlds_and_outcomes_that_it_was_given():
+    game, key = games.make("grassland", "3-2"), jax.random.key(1)
+    world = jax.jit(game.reset)(key)
+    step = jax.jit(game.step)
+    recorder, worlds, outcomes = Recorder(game, world), [world], []
+    assert recorder.replay("The start").steps == 0
+    for time in range(20):
+        chase = game.scripted(jax.random.fold_in(key, time), world)
+        world, outcome = step(key, world, chase)
+        recorder.add(world, outcome)
+        worlds.append(world)
+        outcomes.append(outcome)
+    episode = recorder.replay("An episode")
+    assert episode.steps == 20
+    assert episode.died.any()
+    for name in ("position", "alive", "food"):
+        np.testing.assert_array_equal(
+            getattr(episode, name), [getattr(world, name) for world in worlds]
+        )
+    for name in ("ate", "killed", "died", "touched", "occupied"):
+        assert not getattr(episode, name)[0].any()
+        np.testing.assert_array_equal(
+            getattr(episode, name)[1:], [getattr(outcome.events, name) for outcome in outcomes]
+        )
+    np.testing.assert_array_equal(episode.reward[1:], [outcome.reward for outcome in outcomes])

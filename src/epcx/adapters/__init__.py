@@ -10,6 +10,8 @@ from epcx.errors import InputError, whole_number
 from epcx.games import Game, Population
 
 ACTION_KINDS = ("discrete", "continuous")
+RENDER_MODES = ("human", "rgb_array")
+FRAMES_PER_SECOND = 10  # a frame is a step
 
 
 def choose(

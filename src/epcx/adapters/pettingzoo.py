@@ -8,18 +8,22 @@ import operator
 import secrets
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 
-from epcx.adapters import agent_events, choose
+from epcx.adapters import FRAMES_PER_SECOND, RENDER_MODES, agent_events, choose
 from epcx.errors import MAX_SEED, InputError, whole_number
-from epcx.games import Game, Population, World
+from epcx.games import Game, Outcome, Population, World
+
+if TYPE_CHECKING:
+    from epcx.adapters.rendering import Renderer
 
 try:
+    from gymnasium import logger
     from gymnasium.spaces import Box, Discrete, Space
     from pettingzoo import ParallelEnv
 except ImportError as error:
@@ -37,6 +41,7 @@ def parallel_env(
     actions: Literal["discrete", "continuous"] = "discrete",
     shaping: bool = True,
     horizon: int | None = None,
+    render_mode: Literal["human", "rgb_array"] | None = None,
     **options: Any,
 ) -> "ParallelGame":
     """A ready Game, or the one that `games.make(game, population, **options)` gives.
@@ -44,9 +49,10 @@ def parallel_env(
     Actions are numbers (in particle games none, +x, -x, +y, -y), or (`continuous`) a weight from 0
     to 1 for each.
     Rewards include the shaping unless `shaping` is off; `horizon` is the time limit in steps.
+    `render_mode` is for `render`: "rgb_array" returns images, "human" shows them in a notebook.
     """
     chosen, steps = choose(game, population, actions, horizon, options)
-    return ParallelGame(chosen, actions == "continuous", shaping, steps)
+    return ParallelGame(chosen, actions == "continuous", shaping, steps, render_mode)
 
 
 class ParallelGame(ParallelEnv[str, np.ndarray, Any]):
@@ -55,11 +61,23 @@ class ParallelGame(ParallelEnv[str, np.ndarray, Any]):
     Every info holds reward (without shaping), shaping, and the events of the agent.
     """
 
-    render_mode = None
-
-    def __init__(self, game: Game, continuous: bool, shaping: bool, horizon: int) -> None:
+    def __init__(
+        self,
+        game: Game,
+        continuous: bool,
+        shaping: bool,
+        horizon: int,
+        render_mode: str | None = None,
+    ) -> None:
         self.game, self.continuous, self.shaping, self.horizon = game, continuous, shaping, horizon
-        self.metadata = {"name": game.name, "render_modes": [], "is_parallelizable": True}
+        self.metadata = {
+            "name": game.name,
+            "render_modes": list(RENDER_MODES) if game.has_scene else [],
+            "render_fps": FRAMES_PER_SECOND,
+            "is_parallelizable": True,
+        }
+        self.render_mode = render_mode
+        self._renderer = None if render_mode is None else make_renderer(game, render_mode)
         self.possible_agents = list(game.agent_names)
         self.agents: list[str] = []
         self.world: World | None = None
@@ -75,7 +93,8 @@ class ParallelGame(ParallelEnv[str, np.ndarray, Any]):
             )
         }
         self._events = agent_events(game)
-        size = sum(x.size for x in jax.tree.leaves(jax.eval_shape(game.reset, jax.random.key(0))))
+        # Shapes only: a computation here would start JAX, which does not survive a fork.
+        size = sum(x.size for x in jax.tree.leaves(game.world_shapes))
         self.state_space = Box(-np.inf, np.inf, (size,))
         self._next: PRNGKeyArray | None = None  # of the next episode, if no seed is given
         self._episode: PRNGKeyArray | None = None
@@ -97,6 +116,8 @@ class ParallelGame(ParallelEnv[str, np.ndarray, Any]):
             self._next = jax.random.key(whole_number("seed", seed, 0, MAX_SEED))
         self._next, self._episode, self.world, views = start(self.game, self._next)
         self.agents, self._steps = list(self.possible_agents), 0
+        if self._renderer is not None:
+            self._renderer.begin(self.world)
         observations = dict(zip(self.agents, np.array(views), strict=True))
         return observations, {name: {} for name in self.agents}
 
@@ -109,15 +130,16 @@ class ParallelGame(ParallelEnv[str, np.ndarray, Any]):
         dict[str, bool],
         dict[str, dict[str, Any]],
     ]:
-        """One step of everybody in `agents`, each of whom needs an action.
+        """One step of everybody in `agents`, each of whom needs an action; of others it is ignored.
 
         When the episode is over, no actions have no results: wrappers step once more.
         """
         if self.world is not None and not self.agents and actions == {}:
             return {}, {}, {}, {}, {}
         weights = self._weights(actions)
-        self.world, *results = play(
-            self.game, self._events, self._episode, self._steps, self.world, weights
+        rendered = self._renderer is not None
+        self.world, outcome, *results = play(
+            self.game, self._events, rendered, self._episode, self._steps, self.world, weights
         )
         self._steps += 1
         views, numbers = map(np.array, jax.device_get(results))  # copies that may be written to
@@ -136,7 +158,24 @@ class ParallelGame(ParallelEnv[str, np.ndarray, Any]):
         self.agents = [
             name for name in self.agents if not (terminations[name] or truncations[name])
         ]
+        if self._renderer is not None:
+            self._renderer.add(self.world, outcome)
         return observations, rewards, terminations, truncations, infos
+
+    def render(self) -> np.ndarray | None:
+        """The world as an image [height, width, 3], or (`human`) shown in the notebook."""
+        if self._renderer is None:
+            logger.warn(
+                f"{self.game.name} has no render mode: make it with render_mode="
+                f"{' or '.join(map(repr, RENDER_MODES))}"
+            )
+            return None
+        return self._renderer.render()
+
+    def close(self) -> None:
+        """The next picture in a notebook appears below its own cell."""
+        if self._renderer is not None:
+            self._renderer.close()
 
     def state(self) -> np.ndarray:
         """All arrays of the world, one after the other: positions, velocities, alive, food ..."""
@@ -151,9 +190,10 @@ class ParallelGame(ParallelEnv[str, np.ndarray, Any]):
             raise InputError(f"actions must map agents to actions, not be {type(actions).__name__}")
         if not self.agents:
             raise InputError("the episode is over or has not begun: call reset")
-        for name in actions.keys() - self.agents:
-            why = "is done" if name in self._slots else f"is not in {self.game.name}"
-            raise InputError(f"agent {name!r} {why}: only {', '.join(self.agents)} may act")
+        for name in actions.keys() - self._slots.keys():  # TorchRL acts for those who left, too
+            raise InputError(
+                f"agent {name!r} is not in {self.game.name}: only {', '.join(self.agents)} may act"
+            )
         weights = np.zeros((len(self._slots), self.game.num_actions))
         weights[:, 0] = 1.0
         for name in self.agents:
@@ -169,6 +209,12 @@ class ParallelGame(ParallelEnv[str, np.ndarray, Any]):
                 f"action {np.asarray(actions[name])} of {name!r} is not between 0 and 1 everywhere"
             )
         return weights.astype(np.float32)
+
+
+def make_renderer(game: Game, mode: str) -> "Renderer":
+    from epcx.adapters.rendering import Renderer  # what draws takes time to import
+
+    return Renderer(game, mode)
 
 
 def read_choice(name: str, action: Any, available: int) -> Float[np.ndarray, "actions"]:
@@ -206,17 +252,18 @@ def start(game: Game, key: PRNGKeyArray) -> tuple[PRNGKeyArray, PRNGKeyArray, Wo
     return following, episode, world, game.observe_flat(world)
 
 
-@partial(jax.jit, static_argnums=(0, 1))
+@partial(jax.jit, static_argnums=(0, 1, 2))
 def play(
     game: Game,
     events: tuple[str, ...],
+    rendered: bool,
     episode: PRNGKeyArray,
     steps: Int[Array, ""] | int,
     world: World,
     actions: Float[Array, "agents actions"],
-) -> tuple[World, Float[Array, "agents width"], Float[Array, "numbers agents"]]:
-    """The next world, all observations, and in one array (arrays are slow to fetch) the numbers:
-    done, reward, shaping and the events.
+) -> tuple[World, Outcome | None, Float[Array, "agents width"], Float[Array, "numbers agents"]]:
+    """The next world, the outcome if it is drawn, all observations, and in one array (arrays are
+    slow to fetch) the numbers: done, reward, shaping and the events.
     """
     world, outcome = game.step(jax.random.fold_in(episode, steps), world, actions)
     numbers = [
@@ -225,4 +272,9 @@ def play(
         outcome.shaping,
         *(getattr(outcome.events, name) for name in events),
     ]
-    return world, game.observe_flat(world), jnp.stack([x.astype(jnp.float32) for x in numbers])
+    return (
+        world,
+        outcome if rendered else None,
+        game.observe_flat(world),
+        jnp.stack([x.astype(jnp.float32) for x in numbers]),
+    )

@@ -222,6 +222,11 @@ class Game:
         return type(self).scripted is not Game.scripted
 
     @property
+    def has_scene(self) -> bool:
+        """Whether it can be drawn."""
+        return type(self).scene is not Game.scene
+
+    @property
     def num_agents(self) -> int:
         return self.population.total
 
@@ -263,15 +268,16 @@ class Game:
     @cached_property
     def observation_shapes(self) -> Observation:
         """The shapes of an observation of one world."""
-        return jax.eval_shape(self.observe, self._world_shapes)
+        return jax.eval_shape(self.observe, self.world_shapes)
 
     @cached_property
     def flat_width(self) -> int:
         """The length of one flat observation."""
-        return int(jax.eval_shape(self.observe_flat, self._world_shapes).shape[1])
+        return int(jax.eval_shape(self.observe_flat, self.world_shapes).shape[1])
 
     @cached_property
-    def _world_shapes(self) -> World:
+    def world_shapes(self) -> World:
+        """The shapes of the arrays of a world."""
         return jax.eval_shape(lambda: self.reset(jax.random.key(0)))
 
     # Scores

@@ -23,57 +23,71 @@ def record(game: Game, players: Mapping[str, Player], key: Key[Array, ""], title
     ordered = [players[role] for role in game.members]
     act = act_in_one_world(ordered)
 
-    def frame(world: World) -> Frame:
-        return game.scene(world), game.alive(world)
-
     @jax.jit
     def play(agents: PyTree, key: Key[Array, ""]) -> tuple[Frame, PyTree]:
         def step(world: World, key: Key[Array, ""]) -> tuple[World, tuple[Frame, Outcome]]:
             act_key, step_key = jax.random.split(key)
             world, outcome = game.step(step_key, world, act(act_key, agents, world))
-            return world, (frame(world), outcome)
+            return world, (frame(game, world), outcome)
 
         reset_key, steps_key = jax.random.split(key)
         world = game.reset(reset_key)
         step_keys = jax.random.split(steps_key, game.horizon)
-        return frame(world), jax.lax.scan(step, world, step_keys)[1]
+        return frame(game, world), jax.lax.scan(step, world, step_keys)[1]
 
     agents = tuple(player.agents for player in ordered)
     first, (later, outcomes) = jax.device_get(play(agents, key))
-    scene, alive = jax.tree.map(lambda a, b: np.concatenate([np.asarray(a)[None], b]), first, later)
-
-    def events(name: str, like: Shaped[np.ndarray, "steps things"]) -> np.ndarray:
-        """What happened in the step before each frame; zeros if the game does not count it."""
-        values = getattr(outcomes.events, name, None)
-        values = np.zeros(like.shape, int) if values is None else values
-        return np.concatenate([np.zeros_like(values[:1]), values])
-
-    happened = {name: events(name, outcomes.reward) for name in AGENT_EVENTS}
-    happened["occupied"] = events("occupied", scene.food[1:, :, 0])
-    reward = np.concatenate([np.zeros_like(outcomes.reward[:1]), outcomes.reward])
-    return make_replay(game, title, scene, alive, reward=reward, **happened)
+    frames = jax.tree.map(lambda a, b: np.concatenate([np.asarray(a)[None], b]), first, later)
+    return make_replay(game, title, frames, outcomes)
 
 
 def record_start(game: Game, key: Key[Array, ""], title: str) -> Replay:
     """An episode of no steps: the initial world alone."""
-    world = game.reset(key)
-    scene, alive = jax.tree.map(
-        lambda x: np.asarray(x)[None], jax.device_get((game.scene(world), game.alive(world)))
-    )
-    nothing = {name: np.zeros(alive.shape, int) for name in ("reward", *AGENT_EVENTS)}
-    return make_replay(
-        game, title, scene, alive, occupied=np.zeros(scene.food.shape[:2], int), **nothing
-    )
+    return Recorder(game, game.reset(key)).replay(title)
 
 
-def make_replay(
-    game: Game,
-    title: str,
-    scene: Scene,
-    alive: Bool[np.ndarray, "frames agents"],
-    **happened: np.ndarray,
-) -> Replay:
-    """A replay of frames, the first axis of all arrays, with what happened before each."""
+class Recorder:
+    """Records an episode while somebody else plays it.
+
+    Raises `InputError` if the game has no 2-D scene to draw.
+    """
+
+    def __init__(self, game: Game, world: World) -> None:
+        self.game = game
+        self.frames: list[Frame] = [jax.device_get(frame(game, world))]
+        self.outcomes: list[Outcome] = []
+
+    def add(self, world: World, outcome: Outcome) -> None:
+        """The world after the next step."""
+        self.frames.append(jax.device_get(frame(self.game, world)))
+        self.outcomes.append(jax.device_get(outcome))
+
+    def replay(self, title: str) -> Replay:
+        """The episode so far."""
+        frames, outcomes = (
+            jax.tree.map(lambda *rows: np.stack(rows), *steps) if steps else None
+            for steps in (self.frames, self.outcomes)
+        )
+        return make_replay(self.game, title, frames, outcomes)
+
+
+def frame(game: Game, world: World) -> Frame:
+    return game.scene(world), game.alive(world)
+
+
+def make_replay(game: Game, title: str, frames: PyTree, outcomes: PyTree) -> Replay:
+    """A replay of frames [steps + 1, ...] and of the outcomes [steps, ...], None for no steps."""
+    scene, alive = frames
+
+    def happened(values: PyTree, things: int) -> Shaped[np.ndarray, "frames things"]:
+        """In the step before each frame; zeros if the game does not count it."""
+        if values is None:
+            return np.zeros((len(alive), things), int)
+        return np.concatenate([np.zeros_like(values[:1]), values])
+
+    def events(name: str, things: int) -> Shaped[np.ndarray, "frames things"]:
+        return happened(getattr(getattr(outcomes, "events", None), name, None), things)
+
     world_size = float(getattr(game, "world_size", 1.0))
     return Replay(
         game=game.name,
@@ -92,5 +106,7 @@ def make_replay(
         alive=alive,
         food=np.asarray(scene.food),
         obstacles=np.asarray(scene.obstacles[0]),
-        **happened,
+        reward=happened(getattr(outcomes, "reward", None), game.num_agents),
+        occupied=events("occupied", scene.food.shape[1]),
+        **{name: events(name, game.num_agents) for name in AGENT_EVENTS},
     )
