@@ -288,7 +288,9 @@ def test_page_shows_a_replay_of_one_frame(open_page: OpenPage) -> None:
 
 def test_players_in_one_page_are_independent(open_page: OpenPage) -> None:
     css, js = replay.player_assets()
-    first, second = (json.dumps(replay.to_payload(r)) for r in (make_replay(), food_collection()))
+    first, second = (
+        json.dumps(replay.to_page_payload(r)) for r in (make_replay(), food_collection())
+    )
     page = open_page(
         f"""<!doctype html><meta charset="utf-8"><style>{css}
         body {{ display: grid; grid-template-columns: 1fr 1fr; gap: 20px }}</style>
