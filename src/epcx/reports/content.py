@@ -121,6 +121,7 @@ def runs(data: ReportData) -> Section:
         }
         csv_rows.append(row)
         shown = {
+            "run": row["run"],
             "method": label(method),
             "agents": row["agents"],
             "settings": row["settings"],
@@ -139,7 +140,7 @@ def runs(data: ReportData) -> Section:
         "those of all matches of the run."
     )
     table = ReportTable(
-        "runs", "All runs", list(shown), rows, csv_rows, text_columns=4, notes=[note]
+        "runs", "All runs", list(shown), rows, csv_rows, text_columns=5, notes=[note]
     )
     return Section("runs", "Runs", tables=[table])
 

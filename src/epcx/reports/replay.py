@@ -202,7 +202,7 @@ def to_payload(replay: Replay) -> dict[str, Any]:
 
 
 def to_page_payload(replay: Replay) -> dict[str, Any]:
-    """What the page's player reads, some 9 bytes per agent and frame.
+    """What the page's player reads, some 6 bytes per agent and frame.
 
     Positions and flags are packed, and events of agents are flags; the sums of their numbers by
     role, accumulated over the frames, are in `totals`.
