@@ -54,7 +54,8 @@ def test_load_evaluate_and_crossplay_agree(trained):
 
 def test_replay_of_a_run_and_of_a_game(trained, tmp_path):
     run, _ = trained
-    assert epcx.replay(run, out=tmp_path / "a.json").title == "mean-field of stage 1, match 0"
+    title = f"run {run.path.name}: mean-field of stage 1, match 0"
+    assert epcx.replay(run, out=tmp_path / "a.json").title == title
     assert epcx.replay(tmp_path / "a.json").steps == 25
     assert epcx.replay("grassland", players="random", seed=1).title == "Random players"
     with pytest.raises(InputError, match="--stage 1 does not go with the game grassland"):

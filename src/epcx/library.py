@@ -16,7 +16,7 @@ import jax
 from epcx import games, methods, presets, trainer
 from epcx.callbacks import Callback
 from epcx.config import TrainConfig
-from epcx.errors import MAX_SEED, InputError, whole_number
+from epcx.errors import MAX_SEED, InputError, printable, whole_number
 from epcx.evaluation.players import FIXED_PLAYERS, FixedPlayers, PlayerSource
 from epcx.evaluation.study import Study, game_of
 from epcx.evaluation.summary import Summary
@@ -328,7 +328,10 @@ def replay(
             folder = RunFolder.open(path_of(source))
             team = open_team(folder, population, stage, match or 0)
             game, chosen = team.game, team.acting(greedy)
-            name = f"{folder.setting('method')} of stage {team.stage}, match {match or 0}"
+            name = (
+                f"run {printable(folder.path.resolve().name)}: {folder.setting('method')} of stage "
+                f"{team.stage}, match {match or 0}"
+            )
         else:
             refuse("the game", "stage", "match", "greedy")
             game = games.make(str(source) if isinstance(source, Path) else source, population)

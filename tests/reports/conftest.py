@@ -1,4 +1,4 @@
-"""A real browser for the pages."""
+"""A real browser for the pages, and a report."""
 
 import shutil
 from collections.abc import Iterator
@@ -11,7 +11,9 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from epcx.reports import replay
 from epcx.reports.replay import Replay
-from tests.reports.factories import OpenPage
+from epcx.runs.run import RunFolder
+from tests.factories import make_run
+from tests.reports.factories import OpenPage, write
 
 ARGUMENTS = [
     "--headless",
@@ -68,3 +70,35 @@ def open_page(browser: Browser, tmp_path: Path) -> Iterator[OpenPage]:
 
         yield start
     assert problems == []
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[RunFolder]:
+    """EPC twice and MADDPG twice, on Grassland at two populations of the paper."""
+    folder = tmp_path_factory.mktemp("runs")
+    grown = [
+        make_run(folder / f"epc-{seed}", "grassland", "epc", ("3-2", "6-4"), seed, None, 2)
+        for seed in (0, 1)
+    ]
+    scratch = [
+        make_run(folder / f"maddpg-{p}", "grassland", "maddpg", (p,), matches=2)
+        for p in ("3-2", "6-4")
+    ]
+    return [*grown, *scratch]
+
+
+@pytest.fixture(scope="session")
+def attention(tmp_path_factory: pytest.TempPathFactory) -> list[RunFolder]:
+    """Att-MADDPG twice, at both populations."""
+    folder = tmp_path_factory.mktemp("attention")
+    return [
+        make_run(folder / p, "grassland", "att-maddpg", (p,), matches=2) for p in ("3-2", "6-4")
+    ]
+
+
+@pytest.fixture(scope="session")
+def page(
+    runs: list[RunFolder], attention: list[RunFolder], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The report of EPC, MADDPG and Att-MADDPG."""
+    return write(tmp_path_factory.mktemp("report"), [*runs, *attention])

@@ -1,5 +1,6 @@
 """Replays as files: JSON, page, animation and picture, and what is refused."""
 
+import base64
 import dataclasses
 import io
 import json
@@ -232,6 +233,30 @@ def test_page_is_self_contained_and_escapes_hostile_strings() -> None:
     addresses = page.replace("http://www.w3.org/2000/svg", "")  # a namespace, never fetched
     assert "http:" not in addresses
     assert "https:" not in addresses
+
+
+def test_page_payload_is_small_and_keeps_positions_flags_and_sums() -> None:
+    many = make_replay((384, 256))
+    payload = replay.to_page_payload(many)
+    frames, agents = 26, 640
+    assert len(json.dumps(payload)) < 10 * frames * agents
+
+    packed = payload["position"]
+    levels = np.frombuffer(base64.b64decode(packed["levels"]), "<u2").reshape(frames, agents, 2)
+    np.testing.assert_allclose(
+        packed["low"] + packed["step"] * levels, many.position, rtol=0, atol=2e-5
+    )
+    for name in ("alive", "died", "killed", "touched"):
+        bits = np.unpackbits(
+            np.frombuffer(base64.b64decode(payload[name]), np.uint8), bitorder="little"
+        )
+        np.testing.assert_array_equal(
+            bits[: frames * agents].reshape(frames, agents), getattr(many, name) > 0
+        )
+    for name, totals in payload["totals"].items():
+        values = getattr(many, name)
+        by_role = np.stack([values[:, :384].sum(1), values[:, 384:].sum(1)], 1)
+        np.testing.assert_allclose(totals, by_role.cumsum(0), atol=1e-4)
 
 
 def test_player_assets_define_create_replay() -> None:

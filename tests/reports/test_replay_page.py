@@ -1,12 +1,15 @@
 """The replay page in a real browser."""
 
+import base64
 import dataclasses
+import io
 import json
 import re
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from playwright.sync_api import Locator, Page, expect
 
 from epcx.reports import replay
@@ -263,6 +266,45 @@ def test_page_follows_the_dark_theme(open_page: OpenPage) -> None:
     assert page.evaluate(background) != shade
 
 
+def colour_at(picture: Image.Image, x: float, y: float) -> np.ndarray:
+    """At a place of the world [-1, 1]^2, whose largest agents have radius 0.075."""
+    half = 1 + 0.075 + 0.012 * 2
+    column, row = (x + half) / (2 * half), (half - y) / (2 * half)
+    place = int(column * picture.width), int(row * picture.height)
+    return np.array(picture.convert("RGB").getpixel(place))
+
+
+def test_agents_are_drawn_where_they_were_recorded(open_page: OpenPage) -> None:
+    """All in corners of the view at the last step; what died is dark."""
+    base = make_replay()
+    position = base.position.copy()
+    corners = {0: (-0.9, 0.9), 1: (0.9, 0.9), 6: (-0.9, -0.9), 9: (0.9, -0.9)}
+    position[-2:] = 0.0
+    for agent, place in corners.items():
+        position[-2:, agent] = place
+    still = {"food": np.full_like(base.food, 0.5), "occupied": np.zeros_like(base.occupied)}
+    page = paused(open_page, make_replay(position=position, **still), color_scheme="light")
+    page.keyboard.press("End")
+    expect_step(page, STEPS)
+    page.wait_for_timeout(50)
+    picture = Image.open(io.BytesIO(base64.b64decode(pixels(page).split(",")[1])))
+    shades = {agent: colour_at(picture, *place) for agent, place in corners.items()}
+    assert shades[0].max() < 100  # died at step 5
+    for agent, colour in ((1, "#4f8fd9"), (6, "#d9534a"), (9, "#d9534a")):
+        expected = [int(colour[k : k + 2], 16) for k in (1, 3, 5)]
+        np.testing.assert_allclose(shades[agent], expected, atol=14)
+    assert (colour_at(picture, 0.6, 0.1) == 255).all()
+
+
+def test_hundreds_of_agents_add_no_elements_to_the_page(open_page: OpenPage) -> None:
+    count = "document.querySelectorAll('*').length"
+    few = paused(open_page, factories.make_replay((6, 4), steps=4)).evaluate(count)
+    page = open_page(factories.make_replay((384, 256), steps=4))
+    assert page.evaluate(count) == few
+    expect_other_step(page, 0)
+    expect(page.locator(".er-card").first).to_contain_text("/ 384 alive")
+
+
 def test_page_escapes_hostile_strings(open_page: OpenPage) -> None:
     hostile = "</script><b>bold</b><img src=x onerror=alert(1)>{{js}}"
     roles = (
@@ -288,7 +330,9 @@ def test_page_shows_a_replay_of_one_frame(open_page: OpenPage) -> None:
 
 def test_players_in_one_page_are_independent(open_page: OpenPage) -> None:
     css, js = replay.player_assets()
-    first, second = (json.dumps(replay.to_payload(r)) for r in (make_replay(), food_collection()))
+    first, second = (
+        json.dumps(replay.to_page_payload(r)) for r in (make_replay(), food_collection())
+    )
     page = open_page(
         f"""<!doctype html><meta charset="utf-8"><style>{css}
         body {{ display: grid; grid-template-columns: 1fr 1fr; gap: 20px }}</style>

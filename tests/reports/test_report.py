@@ -16,9 +16,9 @@ from epcx.cli import main
 from epcx.errors import InputError
 from epcx.evaluation.results import Cell
 from epcx.evaluation.study import Study
-from epcx.reports import paper, report, scenes
+from epcx.reports import paper, scenes
 from epcx.reports.aggregate import aggregate_scores
-from epcx.reports.figures import format_number, palette
+from epcx.reports.chart import format_number, palette
 from epcx.reports.learning import learning_curves, normalise_curves, second_stage
 from epcx.reports.normalised import normalised_scores
 from epcx.reports.report_data import ReportData
@@ -28,10 +28,9 @@ from epcx.reports.tables import table_cell
 from epcx.reports.words import budget_note, headlines, uncertainty_note
 from epcx.runs.run import RunFolder
 from tests.factories import make_run
-from tests.reports.factories import make_replay
+from tests.reports.factories import make_replay, play, write
 
 EVIL = r'<script>document.title = "owned"</script><img src=x onerror=alert(1)>$\foo$'
-STATISTICS = ("reward", "shaping", "ate", "killed", "died", "survival", "coverage")
 
 
 BEST = {
@@ -39,29 +38,10 @@ BEST = {
 }
 
 
-def play(study, *_):
-    """Made-up results in place of games: those of EPC are the highest."""
-    results = []
-    for entry in study.entries():
-        name = f"{entry.purpose} {entry.population} {entry.role} {entry.method} {entry.trial}"
-        rng = np.random.default_rng(list(f"{name} {entry.against} {entry.trained}".encode()))
-        level = 10.0 * entry.method.startswith("epc") + float(rng.normal())
-        statistics = {name: {"mean": level + i, "error": 0.1} for i, name in enumerate(STATISTICS)}
-        results.append(entry.result(statistics))
-    return results
-
-
 def find(runs):
     """The data of a report, without its page."""
     study = Study(runs)
     return ReportData(study, play(study), 500)
-
-
-def write(folder, runs, **options):
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Study, "play", play)
-        patched.setattr(scenes, "record", lambda *_: make_replay((3, 2), steps=6))
-        return report.write_report(Study(runs), folder, 500, **{"title": "A title", **options})[0]
 
 
 def rows(section, name):
@@ -78,30 +58,6 @@ def cli_error(capsys, *arguments):
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """EPC twice and MADDPG twice, on Grassland at two populations of the paper."""
-    folder = tmp_path_factory.mktemp("runs")
-    grown = [
-        make_run(folder / f"epc-{seed}", "grassland", "epc", ("3-2", "6-4"), seed, None, 2)
-        for seed in (0, 1)
-    ]
-    scratch = [
-        make_run(folder / f"maddpg-{p}", "grassland", "maddpg", (p,), matches=2)
-        for p in ("3-2", "6-4")
-    ]
-    return [*grown, *scratch]
-
-
-@pytest.fixture(scope="module")
-def attention(tmp_path_factory):
-    """Att-MADDPG twice, at both populations."""
-    folder = tmp_path_factory.mktemp("attention")
-    return [
-        make_run(folder / p, "grassland", "att-maddpg", (p,), matches=2) for p in ("3-2", "6-4")
-    ]
-
-
-@pytest.fixture(scope="module")
 def best(tmp_path_factory):
     """EPC and MADDPG once, with the settings of preset best."""
     folder = tmp_path_factory.mktemp("best")
@@ -109,11 +65,6 @@ def best(tmp_path_factory):
         make_run(folder / "epc", "grassland", "epc", ("3-2", "6-4"), **BEST),
         make_run(folder / "maddpg", "grassland", "maddpg", ("6-4",), **BEST),
     ]
-
-
-@pytest.fixture(scope="module")
-def page(runs, attention, tmp_path_factory):
-    return write(tmp_path_factory.mktemp("report"), [*runs, *attention])
 
 
 def table(page, name):
@@ -140,7 +91,9 @@ def test_one_training_says_so_and_has_no_interval(runs):
     assert uncertainty_note(data).startswith("There is one training run of each method")
     assert {row["low"] for row in rows(scores(data), "scores-sheep")} == {None}
     trained, scripted, _ = scores(data).tables[0].rows[0][1:]
-    assert notes(trained)[:2] == [("trainings", "1 training"), ("episodes", "± 0.1")]
+    (paper_kind, _), *others = notes(trained)
+    assert paper_kind == "paper"
+    assert others == [("trainings", "1 training"), ("episodes", "± 0.1")]
     assert notes(scripted) == [("episodes", "± 0.1")]
     assert aggregate_scores(data) is None
     assert "500 evaluation episodes" in scores(data).tables[0].notes[0]
@@ -335,14 +288,14 @@ def test_replays_pair_the_reference_with_every_other_method(runs, attention, tmp
     pair, themselves = scenes.replay_pairs(find(runs))
     assert pair.title == "EPC against MADDPG"
     assert [replay.title for replay in pair.replays] == [
-        "EPC sheep, MADDPG wolf: ['attention', 'mlp']",
-        "MADDPG sheep, EPC wolf: ['mlp', 'attention']",
+        "EPC sheep of run epc-0, MADDPG wolf of run maddpg-6-4: ['attention', 'mlp']",
+        "MADDPG sheep of run maddpg-6-4, EPC wolf of run epc-0: ['mlp', 'attention']",
     ]
     assert themselves.title == "Against themselves: EPC and MADDPG"
     assert themselves.frames
     assert [replay.title for replay in themselves.replays] == [
-        "EPC sheep, EPC wolf: ['attention', 'attention']",
-        "MADDPG sheep, MADDPG wolf: ['mlp', 'mlp']",
+        "EPC sheep of run epc-0, EPC wolf of run epc-0: ['attention', 'attention']",
+        "MADDPG sheep of run maddpg-6-4, MADDPG wolf of run maddpg-6-4: ['mlp', 'mlp']",
     ]
     without = scenes.replay_pairs(find([*runs[:2], *attention]))[-1]
     assert without.title == "Against themselves: EPC and Att-MADDPG"
@@ -353,8 +306,8 @@ def test_replays_pair_the_reference_with_every_other_method(runs, attention, tmp
     (both,) = scenes.replay_pairs(find([food, flat]))
     assert both.title == "EPC and MADDPG"
     assert [replay.title for replay in both.replays] == [
-        "EPC, 2 agents: ['attention']",
-        "MADDPG, 2 agents: ['mlp']",
+        "EPC of run food, 2 agents: ['attention']",
+        "MADDPG of run flat, 2 agents: ['mlp']",
     ]
 
 

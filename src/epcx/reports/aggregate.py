@@ -8,7 +8,7 @@ from epcx.evaluation import statistics
 from epcx.evaluation.results import SCORE, scores_of
 from epcx.evaluation.statistics import MIN_TRAININGS, Interval
 from epcx.reports import figures
-from epcx.reports.figures import Chart, label
+from epcx.reports.chart import Chart, label
 from epcx.reports.normalised import MIN_NORMALISED
 from epcx.reports.report_data import ReportData, Section, SettingsGroup
 from epcx.reports.tables import MISSING, CsvRow, Note, ReportTable, TableCell
@@ -56,7 +56,7 @@ def aggregate_scores(data: ReportData) -> Section | None:
         scores = scores_of(data.table(SCORE), group.methods)
         if len(scores) >= MIN_NORMALISED and min(map(len, scores.values())) > 1:
             section.tables.append(aggregate_table(data, group, scores))
-            section.charts += aggregate_charts(data, group, scores)
+            section.charts += aggregate_charts(data, group, scores, section.tables)
     return section if section.tables else None
 
 
@@ -119,20 +119,30 @@ def improvement(ours: statistics.Scores, theirs: statistics.Scores) -> Estimate:
 
 
 def aggregate_charts(
-    data: ReportData, group: SettingsGroup, scores: dict[str, statistics.Scores]
+    data: ReportData,
+    group: SettingsGroup,
+    scores: dict[str, statistics.Scores],
+    tables: list[ReportTable],
 ) -> list[Chart]:
+    """The profiles also as a CSV file, among `tables`."""
     middles = estimates("IQM", scores)
     normalised = dict(zip(scores, statistics.normalise(list(scores.values())), strict=True))
     thresholds = np.linspace(0, 1, 101)
     profiles = {m: statistics.performance_profile(x, thresholds) for m, x in normalised.items()}
     enough = all(estimate.interval for estimate in middles.values())
-    return [
+    profile_rows: list[CsvRow] = [
+        {"method": method, "settings": group.settings, "threshold": tau, "share_above": share}
+        for method, shares in profiles.items()
+        for tau, share in zip(thresholds.round(2).tolist(), shares.tolist(), strict=True)
+    ]
+    tables.append(ReportTable(f"profiles{group.suffix}", "", [], [], profile_rows))
+    charts = [
         figures.intervals(
             f"iqm{group.suffix}",
             f"Interquartile mean{group.heading}",
             "normalised score",
             {m: (e.value, e.trainings, e.interval) for m, e in middles.items()},
-            data.colours,
+            data.looks,
             "With 95% intervals over trainings." if enough else "Dots: trainings. Lines: of all.",
         ),
         figures.profiles(
@@ -140,7 +150,10 @@ def aggregate_charts(
             f"Performance profiles{group.heading}",
             thresholds,
             profiles,
-            data.colours,
+            data.looks,
             "Share of trainings, over all tasks, with a score above τ: higher is better.",
         ),
     ]
+    for chart, table in zip(charts, ("aggregate", "profiles"), strict=True):
+        chart.table = table + group.suffix
+    return charts

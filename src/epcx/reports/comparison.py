@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from epcx.evaluation.players import FIXED_PLAYERS
 from epcx.evaluation.results import Cell
 from epcx.reports import figures
-from epcx.reports.figures import Chart, label
+from epcx.reports.chart import Chart, label
 from epcx.reports.report_data import ReportData
 from epcx.reports.tables import (
     MISSING,
@@ -89,7 +89,10 @@ def bar_charts(
     groups: Mapping[str, Mapping[str, Cell]],
     published: Mapping[str, Mapping[str, float]],
 ) -> list[Chart]:
-    """A chart for each setting: its methods, beside the fixed players."""
+    """A chart for each setting: its methods, beside the fixed players.
+
+    `name` is also that of the table with its numbers.
+    """
     charts = []
     for group in data.groups:
         chosen = {
@@ -99,8 +102,16 @@ def bar_charts(
         }
         if chosen:
             file, heading = name + group.suffix, title + group.heading
-            caption = dots_caption(chosen.values())
-            charts.append(
-                figures.bars(file, heading, unit, chosen, data.colours, published, caption)
+            chart = figures.bars(
+                file,
+                heading,
+                unit,
+                chosen,
+                data.looks,
+                published,
+                data.training_names,
+                dots_caption(chosen.values()),
             )
+            chart.table = name
+            charts.append(chart)
     return charts

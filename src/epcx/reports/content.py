@@ -2,11 +2,11 @@
 
 from epcx.evaluation.study import trials_in
 from epcx.evaluation.variants import summarise_trainings
-from epcx.evolution.lineage import Lineage
-from epcx.reports import figures
+from epcx.evolution.lineage import Lineage, Record
 from epcx.reports.aggregate import aggregate_scores
-from epcx.reports.figures import label
+from epcx.reports.chart import label
 from epcx.reports.learning import learning_curves, second_stage
+from epcx.reports.lineage_chart import lineage_chart
 from epcx.reports.normalised import normalised_scores
 from epcx.reports.report_data import ReportData, Section, slug
 from epcx.reports.scores import (
@@ -54,24 +54,42 @@ def lineages(data: ReportData) -> Section | None:
     text = (
         "All agent sets of every stage with their fitness, the fittest on top. Filled: promoted to "
         "the next stage. Lines lead to the parents that were mixed, thick where a set was mixed "
-        "with itself. Orange: the best set of the last stage, and its ancestors."
+        "with itself. Orange: the best set of the last stage, and its ancestors. Small screens "
+        "show a list instead, in which set 1.4 is that of match 4 in the second stage."
     )
     section = Section("lineage", "Lineage", [text])
     study = data.study
+    csv_rows: list[CsvRow] = []
     for number, (run, config) in enumerate(zip(study.runs, study.configs, strict=True)):
         if config.grows and config.sets > 1:
             lineage, name = Lineage.from_json(run.lineage()), run.path.resolve().name
-            section.charts += [
-                figures.lineage_chart(
+            for role in study.game.roles:
+                chart = lineage_chart(
                     f"lineage-{number}-{slug(name)}-{role.name}",
                     f"{role.name}, seed {config.seed}",
                     lineage,
                     role.name,
                     f"Lineage of {role.name} in {name}",
                 )
-                for role in study.game.roles
-            ]
+                chart.table = "lineages"
+                section.charts.append(chart)
+            csv_rows += [lineage_row(name, record) for record in lineage.records]
+    section.tables.append(ReportTable("lineages", "", [], [], csv_rows))
     return section if section.charts else None
+
+
+def lineage_row(run: str, record: Record) -> CsvRow:
+    return {
+        "run": run,
+        "set": record.name,
+        "role": record.role,
+        "population": record.population,
+        "match": record.match,
+        "parents": " ".join(record.parents),
+        "fitness": record.fitness,
+        "rank": record.rank,
+        "diverged": int(record.diverged),
+    }
 
 
 def runs(data: ReportData) -> Section:
@@ -103,6 +121,7 @@ def runs(data: ReportData) -> Section:
         }
         csv_rows.append(row)
         shown = {
+            "run": row["run"],
             "method": label(method),
             "agents": row["agents"],
             "settings": row["settings"],
@@ -121,7 +140,7 @@ def runs(data: ReportData) -> Section:
         "those of all matches of the run."
     )
     table = ReportTable(
-        "runs", "All runs", list(shown), rows, csv_rows, text_columns=4, notes=[note]
+        "runs", "All runs", list(shown), rows, csv_rows, text_columns=5, notes=[note]
     )
     return Section("runs", "Runs", tables=[table])
 

@@ -72,9 +72,7 @@ def animation(replay: Replay) -> list[Image.Image]:
 def to_gif(replay: Replay) -> bytes:
     """A looped animation."""
     frames = animation(replay)
-    exact = [PAPER, FIELD, EDGE, INK, MUTED, FOOD, *(role.colour for role in replay.roles)]
-    palette = _palette(frames, exact)
-    indexed = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
+    indexed = _indexed(frames, replay)
     durations = [GIF_FRAME_MS] * (len(frames) - 1) + [GIF_HOLD_MS]
     file = io.BytesIO()
     indexed[0].save(
@@ -97,8 +95,9 @@ def to_png(replay: Replay) -> bytes:
         below = head + PNG_SIDE + caption / 2
         _text(image, left + PNG_SIDE / 2, below, f"step {step}", 14, MUTED, PNG_SIDE, "mm")
     _legend(image, gap, head + PNG_SIDE + caption + foot // 2 - 4, replay, width - gap)
+    (indexed,) = _indexed([image], replay)  # a third of the size
     file = io.BytesIO()
-    image.save(file, "PNG", optimize=True)
+    indexed.save(file, "PNG", optimize=True)
     return file.getvalue()
 
 
@@ -212,9 +211,16 @@ def _ease(x: float) -> float:
     return 1 - (1 - min(max(x, 0.0), 1.0)) ** 3
 
 
+def _indexed(frames: list[Image.Image], replay: Replay) -> list[Image.Image]:
+    """The frames in the colours of one palette, which has those of the replay."""
+    exact = [PAPER, FIELD, EDGE, INK, MUTED, FOOD, *(role.colour for role in replay.roles)]
+    palette = _palette(frames, exact)
+    return [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
+
+
 def _palette(frames: list[Image.Image], exact: list[str]) -> Image.Image:
-    """One palette for the animation, from a sample of frames; it contains `exact` unchanged."""
-    chosen = [frames[k] for k in np.linspace(0, len(frames) - 1, 8).astype(int)]
+    """One palette, from a sample of frames; it contains `exact` unchanged."""
+    chosen = [frames[k] for k in np.unique(np.linspace(0, len(frames) - 1, 8).astype(int))]
     sheet = Image.new("RGB", (sum(frame.width for frame in chosen), chosen[0].height))
     for k, frame in enumerate(chosen):
         sheet.paste(frame, (k * frame.width, 0))

@@ -1,6 +1,7 @@
 """The sections of a report about learning: training curves, and evaluation in the second stage."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,8 @@ import numpy as np
 from epcx.evaluation.results import CURVE
 from epcx.evaluation.study import CURVE_EPISODES
 from epcx.reports import figures
-from epcx.reports.figures import Chart, Curve, Values, label
+from epcx.reports.chart import Chart, label
+from epcx.reports.figures import Curve, Values
 from epcx.reports.report_data import ReportData, Section, slug
 from epcx.reports.tables import CsvRow, ReportTable
 from epcx.reports.words import among, count_trainings, selection_note
@@ -49,6 +51,8 @@ def learning_curves(data: ReportData) -> Section:
                     csv_rows += [{**labels, "episodes": int(x), "reward": y} for x, y in points]
             section.charts += curve_charts(
                 data,
+                population,
+                "learning-curves",
                 f"curves-{population}-{role}",
                 f"{role} at {population}",
                 "reward in training",
@@ -60,20 +64,25 @@ def learning_curves(data: ReportData) -> Section:
 
 def curve_charts(
     data: ReportData,
+    population: str,
+    table: str,
     name: str,
     title: str,
     unit: str,
     lines: Mapping[str, list[Curve]],
     band: bool = False,
 ) -> list[Chart]:
-    """A chart for each setting."""
+    """A chart for each setting; `table` names the CSV file with the numbers."""
     charts = []
     for group in data.groups:
         chosen = among(lines, group.methods)
         if chosen:
             file, heading = name + group.suffix, title + group.heading
             caption = curves_caption(chosen, band)
-            charts.append(figures.curves(file, heading, unit, chosen, data.colours, caption, band))
+            names = {method: data.training_names(population, method) for method in chosen}
+            chart = figures.curves(file, heading, unit, chosen, data.looks, names, caption, band)
+            chart.table = table
+            charts.append(chart)
     return charts
 
 
@@ -132,6 +141,7 @@ def second_stage(data: ReportData) -> Section | None:
         rewards = points.setdefault(place, {})
         rewards.setdefault(result.trained, []).append(result.statistics["reward"]["mean"])
     csv_rows: list[CsvRow] = []
+    charts = partial(curve_charts, data, population, "second-stage")
     for role in dict.fromkeys(role for role, *_ in points):
         lines: dict[str, list[Curve]] = {}
         for (other, method, trial, training), rewards in points.items():
@@ -150,11 +160,14 @@ def second_stage(data: ReportData) -> Section | None:
                     for a, b in zip(x.tolist(), y.tolist(), strict=True)
                 ]
         name, title = f"convergence-{slug(role)}", f"Convergence: {role}"
-        section.charts += curve_charts(data, name, title, "reward", lines)
-        section.charts += normalised_curve_charts(data, f"{name}-normalised", title, lines)
+        section.charts += charts(name, title, "reward", lines)
+        scaled = normalise_settings(data, lines)
+        section.charts += charts(
+            f"{name}-normalised", f"{title}, normalised", "normalised score", scaled
+        )
         name, title = f"stability-{slug(role)}", f"Stability: {role}"
         growing = repeated_curricula(data, lines)
-        section.charts += curve_charts(data, name, title, "reward", growing, band=True)
+        section.charts += charts(name, title, "reward", growing, band=True)
     section.tables.append(ReportTable("second-stage", "", [], [], csv_rows))
     return section
 
@@ -171,14 +184,14 @@ def repeated_curricula(
     return found
 
 
-def normalised_curve_charts(
-    data: ReportData, name: str, title: str, lines: Mapping[str, list[Curve]]
-) -> list[Chart]:
-    """For each setting, with all its curves on one scale."""
+def normalise_settings(
+    data: ReportData, lines: Mapping[str, list[Curve]]
+) -> dict[str, list[Curve]]:
+    """With all curves of a setting on one scale."""
     scaled: dict[str, list[Curve]] = {}
     for group in data.groups:
         scaled |= normalise_curves(among(lines, group.methods))
-    return curve_charts(data, name, f"{title}, normalised", "normalised score", scaled)
+    return scaled
 
 
 def normalise_curves(lines: Mapping[str, list[Curve]]) -> dict[str, list[Curve]]:

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 from epcx.evaluation.results import SCORE, Table, normalise
 from epcx.reports import figures
-from epcx.reports.figures import Chart
 from epcx.reports.report_data import ReportData, Section, by_population, roles_of, slug
 from epcx.reports.tables import CsvRow, ReportTable, csv_cell
 from epcx.reports.words import among, dots_caption
@@ -22,22 +21,22 @@ def normalised_scores(data: ReportData) -> Section | None:
     )
     section = Section("normalised", "Normalised scores", [text])
     for role in roles_of(table):
-        charts, csv_rows = normalised_charts(data, table, role, "normalised", data.published(role))
-        section.charts += charts
-        if csv_rows:
-            section.tables.append(ReportTable(f"normalised-{slug(role)}", "", [], [], csv_rows))
+        add_normalised(section, data, table, role, "normalised", data.published(role))
     return section if section.charts else None
 
 
-def normalised_charts(
+def add_normalised(
+    section: Section,
     data: ReportData,
     table: Table,
     role: str,
     name: str,
     published: Mapping[str, Mapping[str, float]] | None = None,
-) -> tuple[list[Chart], list[CsvRow]]:
-    """For each setting, at populations with three methods or more: of two one is 0, the other 1."""
-    charts: list[Chart] = []
+) -> None:
+    """A chart for each setting, at populations with three methods or more, and a CSV file of all.
+
+    Of two methods one would be 0, the other 1.
+    """
     csv_rows: list[CsvRow] = []
     for group in data.groups:
         compared = {
@@ -53,18 +52,19 @@ def normalised_charts(
             for population, numbers in (published or {}).items()
             if population in groups
         }
-        charts.append(
-            figures.bars(
-                f"{name}-{slug(role)}{group.suffix}",
-                f"Normalised score of {role}{group.heading}",
-                "score",
-                groups,
-                data.colours,
-                from_paper,
-                dots_caption(groups.values(), "Large dots"),
-                figures.draw_lollipop,
-            )
+        chart = figures.bars(
+            f"{name}-{slug(role)}{group.suffix}",
+            f"Normalised score of {role}{group.heading}",
+            "score",
+            groups,
+            data.looks,
+            from_paper,
+            data.training_names,
+            dots_caption(groups.values(), "Large dots"),
+            figures.draw_lollipop,
         )
+        chart.table = f"{name}-{slug(role)}"
+        section.charts.append(chart)
         csv_rows += [
             {
                 "population": population,
@@ -77,7 +77,8 @@ def normalised_charts(
             for population, cells in groups.items()
             for method, cell in cells.items()
         ]
-    return charts, csv_rows
+    if csv_rows:
+        section.tables.append(ReportTable(f"{name}-{slug(role)}", "", [], [], csv_rows))
 
 
 def rescaled(values: dict[str, float]) -> dict[str, float]:

@@ -3,13 +3,25 @@
 import base64
 import html
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from urllib.parse import quote
 
+from epcx.reports.chart import Chart, Outline, OutlineItem
 from epcx.reports.drawing import to_png
-from epcx.reports.figures import Chart
-from epcx.reports.replay import embed_json, fill_template, player_assets, read_asset, to_payload
-from epcx.reports.report_data import Picture, ReplayPair, Section
+from epcx.reports.replay import (
+    Replay,
+    embed_json,
+    fill_template,
+    player_assets,
+    read_asset,
+    to_page_payload,
+)
+from epcx.reports.report_data import Picture, ReplayPair, Section, slug
 from epcx.reports.tables import ReportTable, TableCell
+from epcx.runs.files import json_digest
+
+MAX_ROWS = 16  # of a table; longer ones scroll under their headings
+MAX_NAME = 200  # bytes of a file's name
 
 
 def to_html(
@@ -35,7 +47,7 @@ def to_html(
         "js": script,
         "start": read_asset("report.js"),
         "data": embed_json(
-            json.dumps([[to_payload(replay) for replay in pair.replays] for pair in pairs])
+            json.dumps([[to_page_payload(replay) for replay in pair.replays] for pair in pairs])
         ),
     }
     return fill_template("report.html", parts)
@@ -50,23 +62,62 @@ def section_html(section: Section) -> str:
     return (
         f'<section id="{section.name}"><h2>{html.escape(section.title)}</h2>{text}'
         + (f'<div class="pictures">{pictures}</div>' if pictures else "")
+        + tables
         + (f'<div class="charts">{charts}</div>' if charts else "")
-        + f"{tables}{pairs}</section>"
+        + f"{pairs}</section>"
     )
 
 
 def chart_html(chart: Chart) -> str:
+    """The drawing, with its values for the script, and links to its files."""
     caption = html.escape(chart.caption)
-    svg = chart.inline.replace("<svg", f'<svg role="img" aria-label="{caption}"', 1)
-    figcaption = f"<figcaption>{caption}</figcaption>" if caption else ""
-    return f'<figure class="chart">{svg}{figcaption}</figure>'
+    name = caption or html.escape(chart.name)
+    svg = chart.inline.replace("<svg", f'<svg role="img" aria-label="{name}"', 1)
+    tips = html.escape(json.dumps(chart.tips, ensure_ascii=False, separators=(",", ":")))
+    links = file_links(
+        {"CSV": f"tables/{chart.table}.csv"} if chart.table else {},
+        {kind.upper(): f"figures/{chart.name}.{kind}" for kind in chart.images},
+    )
+    return (
+        f'<figure class="chart{" outlined" if chart.outline else ""}">'
+        f'<div class="plot" tabindex="0" role="group" aria-label="{name}" data-tips="{tips}">'
+        f"{svg}</div>{outline_html(chart.outline)}"
+        f"<figcaption>{caption}{links}</figcaption></figure>"
+    )
+
+
+def outline_html(outline: Outline) -> str:
+    """The chart as lists, for screens on which the drawing would be too small."""
+    if not outline:
+        return ""
+
+    def item(one: OutlineItem) -> str:
+        classes = " ".join(["filled"] * one.filled + ["accent"] * one.accent)
+        return f'<li class="{classes}">{html.escape(one.text)}</li>'
+
+    parts = (
+        f"<h4>{html.escape(heading)}</h4><ul>{''.join(map(item, items))}</ul>"
+        for heading, items in outline
+    )
+    return f'<div class="outline">{"".join(parts)}</div>'
+
+
+def file_links(*files: Mapping[str, str]) -> str:
+    """Links to files beside the page, by what they are called."""
+    links = (
+        f'<a href="{html.escape(quote(path))}">{html.escape(name)}</a>'
+        for some in files
+        for name, path in some.items()
+    )
+    return f'<span class="files">{"".join(links)}</span>'
 
 
 def picture_html(picture: Picture) -> str:
     caption = html.escape(picture.caption)
+    links = file_links({"PNG": f"figures/{picture.name}.png"})
     return (
         f'<figure class="picture"><img alt="{caption}" src="{data_url(picture.png)}">'
-        f"<figcaption>{caption}</figcaption></figure>"
+        f"<figcaption>{caption}{links}</figcaption></figure>"
     )
 
 
@@ -86,10 +137,15 @@ def table_html(table: ReportTable) -> str:
     )
     body = "".join(f"<tr>{row_html(row, cell)}</tr>" for row in table.rows)
     notes = "".join(f'<p class="note">{html.escape(note)}</p>' for note in table.notes if note)
+    caption = html.escape(table.caption)
+    links = file_links({"CSV": f"tables/{table.name}.csv"})
+    long = " long" if len(table.rows) > MAX_ROWS else ""
     return (
-        f'<figure class="table"><figcaption>{html.escape(table.caption)}</figcaption>'
-        f'<div class="scroll"><table><thead><tr>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>{notes}</figure>"
+        f'<figure class="table"><figcaption>{caption}{links}</figcaption>'
+        '<p class="hint" hidden>Scroll sideways for more columns</p>'
+        f'<div class="sheet"><div class="scroll{long}" role="region" aria-label="{caption}">'
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div></div>"
+        f"{notes}</figure>"
     )
 
 
@@ -107,9 +163,20 @@ def row_html(row: Iterable[str | TableCell], cell: Callable[..., str]) -> str:
     return "".join(cells)
 
 
+def replay_files(replay: Replay) -> dict[str, str]:
+    """Where the files of a replay are, beside the page; file systems limit the length of names."""
+    name = slug(replay.title)
+    if len(name.encode()) > MAX_NAME:
+        name = f"{name[: MAX_NAME // 4 - 9]}-{json_digest(replay.title)[:8]}"
+    return {kind.upper(): f"replays/{name}.{kind}" for kind in ("json", "png")}
+
+
 def pair_html(pair: ReplayPair) -> str:
     """A player per replay; in print, or if the pair shows them, a strip of frames each."""
-    players = '<div class="player"></div>' * len(pair.replays)
+    players = "".join(
+        f'<div><div class="player"></div>{file_links(replay_files(replay))}</div>'
+        for replay in pair.replays
+    )
     strips = "".join(
         f'<div class="strip"><img alt="{html.escape(replay.title)}" '
         f'src="{data_url(to_png(replay))}"></div>'

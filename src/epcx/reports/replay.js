@@ -1,5 +1,5 @@
 // createReplay(container, data, options) plays one recorded episode inside `container`.
-//   data     a payload of epcx.reports.replay.to_payload
+//   data     a payload of epcx.reports.replay.to_page_payload
 //   options  keys: the element that receives key events (default: the player itself)
 //            autoplay: default true, unless the browser asks for reduced motion
 // Returns { root, play, pause, seek, setSpeed, state, destroy }. Players are independent of each other.
@@ -9,7 +9,8 @@ var createReplay = (() => {
   const SPEEDS = [0.25, 0.5, 1, 2, 4, 8];
   const STEPS_PER_SECOND = 6;
   const HOLD = 1; // seconds on the last frame before a loop starts again
-  const TRAIL = { steps: 3.5, parts: 18 };
+  const TRAIL = { steps: 3.5, parts: 18, width: 1.4 };
+  const CROWD = { agents: 160, parts: 3, width: 0.3 }; // so many leave thinner trails, in fewer parts
   const AGES = { eat: 2.4, grow: 0.7, kill: 2.8, contact: 1.2 }; // in steps
 
   const ICONS = {
@@ -66,15 +67,38 @@ var createReplay = (() => {
     return (x < 0 ? "\u2212" : "+") + text;
   }
 
+  // What packing.py packs: bytes in base64.
+  const bytesOf = (text) => Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+
+  function unpackNumbers({ low, step, levels }) {
+    const bytes = bytesOf(levels);
+    return Float64Array.from({ length: bytes.length / 2 }, (_, k) => low + step * (bytes[2 * k] + 256 * bytes[2 * k + 1]));
+  }
+
+  // A row of flags per frame.
+  function unpackFlags(text, frames, things) {
+    const bytes = bytesOf(text);
+    const flag = (k) => (bytes[k >> 3] >> (k & 7)) & 1;
+    return Array.from({ length: frames }, (_, t) => Array.from({ length: things }, (_, i) => flag(t * things + i)));
+  }
+
   // Computes once what does not depend on the time shown.
   function prepare(data) {
-    const steps = data.position.length - 1;
+    const { frames, pellets } = data;
+    const steps = frames - 1;
     const roleOf = data.roles.flatMap((role, r) => Array(role.count).fill(r));
     const agents = roleOf.length;
-    const pellets = data.food[0].length;
     const size = roleOf.map((r) => data.roles[r].size);
-    const positions = Float64Array.from(data.position.flat(2));
+    const positions = unpackNumbers(data.position);
     const at = (t, i, axis) => positions[(t * agents + i) * 2 + axis];
+    const [living, died, killed, touched] = ["alive", "died", "killed", "touched"].map((name) =>
+      unpackFlags(data[name], frames, agents)
+    );
+    const occupied = unpackFlags(data.occupied, frames, pellets);
+    const coordinates = unpackNumbers(data.food);
+    const food = occupied.map((flags, t) =>
+      flags.map((_, f) => [0, 1].map((axis) => coordinates[(t * pellets + f) * 2 + axis]))
+    );
 
     // Tangents of a monotone cubic, which never overshoots the recorded positions.
     const tangents = new Float64Array(positions.length);
@@ -86,7 +110,7 @@ var createReplay = (() => {
     }
 
     const moved = (t, f) =>
-      data.food[t][f][0] !== data.food[t - 1][f][0] || data.food[t][f][1] !== data.food[t - 1][f][1];
+      food[t][f][0] !== food[t - 1][f][0] || food[t][f][1] !== food[t - 1][f][1];
     const lastMove = new Int32Array((steps + 1) * pellets).fill(-1e9); // frame of the latest move
     let fixedFood = pellets > 0;
     for (let t = 1; t <= steps; t++) {
@@ -97,16 +121,16 @@ var createReplay = (() => {
       }
     }
 
-    const eaten = data.occupied.map((flags, t) =>
-      flags.flatMap((flag, f) => (flag && t > 0 && moved(t, f) ? [data.food[t - 1][f]] : []))
+    const eaten = occupied.map((flags, t) =>
+      flags.flatMap((flag, f) => (flag && t > 0 && moved(t, f) ? [food[t - 1][f]] : []))
     );
-    const kills = data.died.map((flags, t) =>
+    const kills = died.map((flags, t) =>
       flags.flatMap((flag, victim) => (flag ? [{ victim, killers: killersOf(t, victim) }] : []))
     );
     function killersOf(t, victim) {
       const found = [];
       for (let i = 0; i < agents; i++) {
-        if (!data.killed[t][i] || roleOf[i] === roleOf[victim]) continue;
+        if (!killed[t][i] || roleOf[i] === roleOf[victim]) continue;
         const distance = Math.hypot(at(t, i, 0) - at(t, victim, 0), at(t, i, 1) - at(t, victim, 1));
         found.push({ i, gap: distance - size[i] - size[victim] });
       }
@@ -115,16 +139,9 @@ var createReplay = (() => {
     }
     const deaths = kills.some((list) => list.length > 0);
 
-    const perRole = (values) => {
-      const total = data.roles.map(() => 0);
-      return values.map((frame) => {
-        frame.forEach((x, i) => (total[roleOf[i]] += Number(x)));
-        return total.slice();
-      });
-    };
-    const alive = data.alive.map((frame) => {
+    const alive = living.map((frame) => {
       const count = data.roles.map(() => 0);
-      frame.forEach((x, i) => (count[roleOf[i]] += x ? 1 : 0));
+      frame.forEach((x, i) => (count[roleOf[i]] += x));
       return count;
     });
 
@@ -143,12 +160,8 @@ var createReplay = (() => {
     };
 
     return {
-      steps, agents, pellets, roleOf, size, positions, tangents, lastMove, fixedFood, eaten, kills,
-      deaths, alive, camera,
-      reward: perRole(data.reward),
-      ate: perRole(data.ate),
-      killed: perRole(data.killed),
-      touched: perRole(data.touched),
+      steps, agents, pellets, roleOf, size, positions, tangents, food, occupied, lastMove, fixedFood,
+      eaten, kills, deaths, living, touched, alive, camera, totals: data.totals,
     };
   }
 
@@ -172,8 +185,11 @@ var createReplay = (() => {
     return out;
   }
 
+  // More than two pixels per unit are not seen, and take long to draw.
+  const deviceRatio = () => Math.min(window.devicePixelRatio || 1, 2);
+
   function fit(canvas) {
-    const ratio = window.devicePixelRatio || 1;
+    const ratio = deviceRatio();
     const width = Math.max(1, Math.round(canvas.clientWidth * ratio));
     const height = Math.max(1, Math.round(canvas.clientHeight * ratio));
     if (canvas.width !== width || canvas.height !== height) {
@@ -190,6 +206,29 @@ var createReplay = (() => {
     const style = getComputedStyle(root);
     const names = ["field", "edge", "grid", "ink", "muted", "line", "food", "obstacle", "dead", "halo", "spark"];
     return Object.fromEntries(names.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
+  }
+
+  // Concentric discs, the largest first, each a radius, a colour and an opacity: an image to copy.
+  const stampCache = new Map();
+  function stamp(discs) {
+    const key = JSON.stringify([deviceRatio(), discs]);
+    if (!stampCache.has(key)) {
+      if (stampCache.size > 40) stampCache.clear(); // while a window is resized
+      const side = 2 * Math.ceil(discs[0][0] + 1);
+      const image = document.createElement("canvas");
+      image.width = image.height = side * deviceRatio();
+      const context = image.getContext("2d");
+      context.scale(deviceRatio(), deviceRatio());
+      for (const [r, colour, alpha] of discs) {
+        context.globalAlpha = alpha;
+        context.fillStyle = colour;
+        context.beginPath();
+        context.arc(side / 2, side / 2, Math.max(r, 0), 0, 2 * Math.PI);
+        context.fill();
+      }
+      stampCache.set(key, { image, side });
+    }
+    return stampCache.get(key);
   }
 
   function drawWorld(canvas, data, model, theme, time, trails) {
@@ -265,9 +304,9 @@ var createReplay = (() => {
     };
 
     // Below live agents: the glow of occupied food, trails, the glow of kills, the dead.
-    const food = data.food[frame];
+    const food = model.food[frame];
     for (let f = 0; f < model.pellets; f++) {
-      if (!model.fixedFood || !data.occupied[frame][f]) continue;
+      if (!model.fixedFood || !model.occupied[frame][f]) continue;
       const [x, y] = food[f], r = data.food_size * scale * 2.6;
       context.globalAlpha = 0.22;
       disc(X(x), Y(y), r, theme.food);
@@ -278,11 +317,13 @@ var createReplay = (() => {
 
     // Opaque tints, from the oldest part to the newest: fast, and without seams.
     if (trails && time > 0) {
-      const moment = (part) => Math.max(time - (part / TRAIL.parts) * TRAIL.steps, 0);
-      const earlier = interpolate(model, moment(TRAIL.parts), new Float64Array(now.length));
+      const crowded = model.agents > CROWD.agents;
+      const { parts, width: breadth } = crowded ? CROWD : TRAIL;
+      const moment = (part) => Math.max(time - (part / parts) * TRAIL.steps, 0);
+      const earlier = interpolate(model, moment(parts), new Float64Array(now.length));
       const later = new Float64Array(now.length);
-      context.lineCap = "round";
-      for (let part = TRAIL.parts - 1; part >= 0; part--) {
+      context.lineCap = crowded ? "butt" : "round";
+      for (let part = parts - 1; part >= 0; part--) {
         interpolate(model, moment(part), later);
         const share = 1 - (time - moment(part)) / TRAIL.steps;
         data.roles.forEach((role, r) => {
@@ -294,7 +335,7 @@ var createReplay = (() => {
             context.lineTo(X(later[2 * i]), Y(later[2 * i + 1]));
           }
           context.strokeStyle = mix(theme.field, role.colour, 0.5 * share ** 1.4);
-          context.lineWidth = Math.max(1, role.size * scale * 1.4 * share);
+          context.lineWidth = Math.max(1, role.size * scale * breadth * share);
           context.stroke();
         });
         earlier.set(later);
@@ -302,30 +343,30 @@ var createReplay = (() => {
     }
 
     recent(model.kills, AGES.kill, (list, grown, fade) => {
+      context.globalAlpha = 0.42 * fade;
+      context.fillStyle = theme.spark;
+      context.beginPath();
       for (const { victim } of list) {
-        context.globalAlpha = 0.42 * fade;
-        const r = size[victim] * scale * (1.4 + 0.6 * grown);
-        disc(X(now[2 * victim]), Y(now[2 * victim + 1]), r, theme.spark);
+        circle(X(now[2 * victim]), Y(now[2 * victim + 1]), size[victim] * scale * (1.4 + 0.6 * grown));
       }
+      context.fill();
     });
-    for (let i = 0; i < model.agents; i++) {
-      if (data.alive[frame][i]) continue;
-      const r = size[i] * scale * 0.86;
-      context.globalAlpha = 0.9;
-      disc(X(now[2 * i]), Y(now[2 * i + 1]), r, theme.dead);
-      context.globalAlpha = 0.6;
-      ring(X(now[2 * i]), Y(now[2 * i + 1]), r - thin / 2, data.roles[roleOf[i]].colour, thin * 1.2);
-    }
     context.globalAlpha = 1;
 
-    for (let i = 0; i < model.agents; i++) {
-      if (!data.alive[frame][i]) continue;
-      const x = X(now[2 * i]), y = Y(now[2 * i + 1]), r = size[i] * scale;
-      disc(x, y, r, theme.halo);
-      context.globalAlpha = 0.94;
-      disc(x, y, r - thin * 0.9, data.roles[roleOf[i]].colour);
-      context.globalAlpha = 1;
-    }
+    // The discs of a role are drawn once and copied: hundreds of agents play smoothly.
+    const copy = (stamps, alive) => {
+      for (let i = 0; i < model.agents; i++) {
+        if (model.living[frame][i] !== alive) continue;
+        const { image, side } = stamps[roleOf[i]];
+        context.drawImage(image, X(now[2 * i]) - side / 2, Y(now[2 * i + 1]) - side / 2, side, side);
+      }
+    };
+    const stamps = (discs) => data.roles.map((role) => stamp(discs(role.size * scale, role.colour)));
+    copy(stamps((r, colour) => [
+      [0.86 * r, mix(theme.dead, colour, 0.6), 0.9],
+      [0.86 * r - thin * 1.2, theme.dead, 1],
+    ]), 0);
+    copy(stamps((r, colour) => [[r, theme.halo, 1], [r - thin * 0.9, colour, 0.94]]), 1);
 
     // Food is drawn above the agents: a covered pellet stays visible.
     for (let f = 0; f < model.pellets; f++) {
@@ -349,7 +390,7 @@ var createReplay = (() => {
       }
     });
     if (!model.deaths) {
-      recent(data.touched, AGES.contact, (touched, grown, fade) => {
+      recent(model.touched, AGES.contact, (touched, grown, fade) => {
         for (let i = 0; i < model.agents; i++) {
           if (!touched[i]) continue;
           context.globalAlpha = fade;
@@ -358,30 +399,35 @@ var createReplay = (() => {
       });
     }
     recent(model.kills, AGES.kill, (list, grown, fade) => {
+      // One path for each colour: lines from the killers, and bursts.
+      const lines = new Map(), bursts = new Map();
+      const path = (paths, colour) => {
+        if (!paths.has(colour)) paths.set(colour, new Path2D());
+        return paths.get(colour);
+      };
       for (const { victim, killers } of list) {
         const x = X(now[2 * victim]), y = Y(now[2 * victim + 1]), r = size[victim] * scale;
-        const colour = killers.length ? data.roles[roleOf[killers[0]]].colour : theme.ink;
-        context.lineCap = "round";
         for (const k of killers) {
-          context.globalAlpha = 0.9 * fade;
-          context.strokeStyle = data.roles[roleOf[k]].colour;
-          context.lineWidth = thin * 2.2;
-          context.beginPath();
-          context.moveTo(X(now[2 * k]), Y(now[2 * k + 1]));
-          context.lineTo(x, y);
-          context.stroke();
+          const line = path(lines, data.roles[roleOf[k]].colour);
+          line.moveTo(X(now[2 * k]), Y(now[2 * k + 1]));
+          line.lineTo(x, y);
         }
-        context.globalAlpha = fade;
-        context.strokeStyle = colour;
-        context.lineWidth = thin * (0.7 + 1.3 * fade);
-        context.beginPath();
+        const burst = path(bursts, killers.length ? data.roles[roleOf[killers[0]]].colour : theme.ink);
         for (let k = 0; k < 12; k++) {
           const angle = (k + 0.5) * (Math.PI / 6);
           const near = r * (1.2 + 0.6 * grown), far = r * (1.6 + 0.75 * grown);
-          context.moveTo(x + near * Math.cos(angle), y + near * Math.sin(angle));
-          context.lineTo(x + far * Math.cos(angle), y + far * Math.sin(angle));
+          burst.moveTo(x + near * Math.cos(angle), y + near * Math.sin(angle));
+          burst.lineTo(x + far * Math.cos(angle), y + far * Math.sin(angle));
         }
-        context.stroke();
+      }
+      context.lineCap = "round";
+      for (const [paths, alpha, width] of [[lines, 0.9 * fade, 2.2], [bursts, fade, 0.7 + 1.3 * fade]]) {
+        context.globalAlpha = alpha;
+        context.lineWidth = thin * width;
+        for (const [colour, drawn] of paths) {
+          context.strokeStyle = colour;
+          context.stroke(drawn);
+        }
       }
     });
     context.globalAlpha = 1;
@@ -389,7 +435,7 @@ var createReplay = (() => {
 
   function drawSpark(canvas, data, model, theme, time) {
     const [context, width, height] = fit(canvas);
-    const all = model.reward.flat();
+    const all = model.totals.reward.flat();
     const low = all.reduce((a, b) => Math.min(a, b), 0);
     const high = all.reduce((a, b) => Math.max(a, b), 0);
     const pad = { left: 5, right: 5, top: 17, bottom: 17 };
@@ -409,7 +455,7 @@ var createReplay = (() => {
 
     const line = (r, alpha, thickness) => {
       context.beginPath();
-      for (let t = 0; t <= model.steps; t++) context.lineTo(X(t), Y(model.reward[t][r]));
+      for (let t = 0; t <= model.steps; t++) context.lineTo(X(t), Y(model.totals.reward[t][r]));
       context.strokeStyle = data.roles[r].colour;
       context.globalAlpha = alpha;
       context.lineWidth = thickness;
@@ -432,8 +478,8 @@ var createReplay = (() => {
     context.stroke();
     const t = Math.min(Math.floor(time), Math.max(model.steps - 1, 0));
     data.roles.forEach((role, r) => {
-      const next = model.reward[Math.min(t + 1, model.steps)][r];
-      const value = model.reward[t][r] + (time - t) * (next - model.reward[t][r]);
+      const next = model.totals.reward[Math.min(t + 1, model.steps)][r];
+      const value = model.totals.reward[t][r] + (time - t) * (next - model.totals.reward[t][r]);
       context.beginPath();
       context.arc(X(time), Y(value), 4, 0, 2 * Math.PI);
       context.fillStyle = role.colour;
@@ -486,13 +532,13 @@ var createReplay = (() => {
         metrics.append(element("div", "", element("dt", "", label), number));
         fills.push((t) => (number.textContent = text(t)));
       };
-      addMetric("Team reward", (t) => signed(model.reward[t][r]));
-      if (!model.fixedFood && model.ate[last][r]) {
-        addMetric(`${capital(data.food_name)} eaten`, (t) => String(model.ate[t][r]));
+      addMetric("Team reward", (t) => signed(model.totals.reward[t][r]));
+      if (!model.fixedFood && model.totals.ate[last][r]) {
+        addMetric(`${capital(data.food_name)} eaten`, (t) => String(model.totals.ate[t][r]));
       }
-      if (model.killed[last][r]) addMetric("Kills", (t) => String(model.killed[t][r]));
-      if (!model.deaths && model.touched[last][r]) {
-        addMetric("Contacts", (t) => String(model.touched[t][r]));
+      if (model.totals.killed[last][r]) addMetric("Kills", (t) => String(model.totals.killed[t][r]));
+      if (!model.deaths && model.totals.touched[last][r]) {
+        addMetric("Contacts", (t) => String(model.totals.touched[t][r]));
       }
     });
 
@@ -501,7 +547,7 @@ var createReplay = (() => {
       if (model.fixedFood) {
         const meter = addMeter(card);
         fills.push((t) => {
-          const count = data.occupied[t].filter(Boolean).length;
+          const count = model.occupied[t].filter(Boolean).length;
           outOf(value, count, model.pellets, "occupied");
           meter(count / model.pellets);
         });

@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Int
 
 from epcx.errors import InputError, reason
+from epcx.reports.packing import pack_flags, pack_numbers
 from epcx.runs.files import read_text, write_bytes
 
 FORMAT = "epcx-replay"
@@ -185,7 +186,7 @@ def _to_array(name: str, value: Any, kind: type) -> np.ndarray:
 
 
 def to_payload(replay: Replay) -> dict[str, Any]:
-    """The replay as JSON values, which `save` writes and the page's player reads."""
+    """The replay as JSON values, which `save` writes."""
     payload: dict[str, Any] = {"format": FORMAT, "version": VERSION}
     for field in fields(replay):
         value = getattr(replay, field.name)
@@ -198,6 +199,39 @@ def to_payload(replay: Replay) -> dict[str, Any]:
             value = [asdict(role) for role in value]
         payload[field.name] = value
     return payload
+
+
+def to_page_payload(replay: Replay) -> dict[str, Any]:
+    """What the page's player reads, some 6 bytes per agent and frame.
+
+    Positions and flags are packed, and events of agents are flags; the sums of their numbers by
+    role, accumulated over the frames, are in `totals`.
+    """
+    starts = np.cumsum([0, *(role.count for role in replay.roles[:-1])])
+    totals = {
+        name: np.add.reduceat(getattr(replay, name), starts, axis=1).cumsum(0)
+        for name in ("reward", "ate", "killed", "touched")
+    }
+    payload: dict[str, Any] = {
+        name: getattr(replay, name)
+        for name in ("game", "population", "title", "world_size", "walls", "food_name", "food_size")
+    }
+    return {
+        **payload,
+        "frames": replay.steps + 1,
+        "roles": [asdict(role) for role in replay.roles],
+        "obstacle_size": replay.obstacle_size,
+        "obstacles": replay.obstacles.tolist(),
+        "totals": {
+            name: (values.round(DECIMALS) + 0.0).tolist() for name, values in totals.items()
+        },
+        **{name: pack_numbers(getattr(replay, name)) for name in ("position", "food")},
+        **{
+            name: pack_flags(getattr(replay, name))
+            for name in ("alive", "died", "killed", "touched", "occupied")
+        },
+        "pellets": replay.food.shape[1],
+    }
 
 
 def from_payload(payload: object) -> Replay:
@@ -300,7 +334,7 @@ def to_html(replay: Replay) -> str:
     """One self-contained page that plays the replay."""
     css, js = player_assets()
     parts = {"title": html.escape(replay.title), "css": css, "js": js}
-    parts["data"] = embed_json(_dump(replay))
+    parts["data"] = embed_json(json.dumps(to_page_payload(replay), separators=(",", ":")))
     return fill_template("replay.html", parts)
 
 

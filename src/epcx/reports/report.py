@@ -11,9 +11,9 @@ from epcx.evaluation.result_cache import ResultCache
 from epcx.evaluation.results import Result
 from epcx.evaluation.study import Study
 from epcx.reports import content, replay, words
-from epcx.reports.figures import label
-from epcx.reports.page import to_html
-from epcx.reports.report_data import ReportData, Section, slug
+from epcx.reports.chart import label
+from epcx.reports.page import replay_files, to_html
+from epcx.reports.report_data import ReportData, Section
 from epcx.reports.scenes import replays, worlds
 from epcx.reports.tables import ReportTable
 from epcx.runs.files import write_bytes
@@ -92,8 +92,8 @@ def write_files(
         for picture in section.pictures:
             write_bytes(folder / "figures" / f"{picture.name}.png", picture.png)
         for episode in (episode for pair in section.pairs for episode in pair.replays):
-            for kind in (".json", ".png"):
-                replay.write(episode, folder / "replays" / f"{slug(episode.title)}{kind}")
+            for path in replay_files(episode).values():
+                replay.write(episode, folder / path)
     rows = [result.to_json() for result in results]
     write_bytes(folder / "results.json", (json.dumps(rows, indent=1) + "\n").encode())
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from epcx.evaluation.results import Cell, Place, Result, Table, tabulate
 from epcx.evaluation.study import Study
-from epcx.reports import figures, paper
-from epcx.reports.figures import Chart
+from epcx.reports import paper
+from epcx.reports.chart import Chart, label, palette
 from epcx.reports.replay import Replay
 from epcx.reports.tables import ReportTable
 
@@ -61,7 +61,7 @@ class ReportData:
     def __init__(self, study: Study, results: Sequence[Result], episodes: int):
         self.study, self.results, self.episodes = study, list(results), episodes
         self.has_opponents = len(study.game.roles) > 1
-        self.colours = figures.palette(study.methods)
+        self.looks = palette(study.methods)
         # One of the configs of each method: they differ in seed and population only.
         self.configs = dict(zip(study.variants, study.configs, strict=True))
         self.settings = {m: name for name, methods in study.groups.items() for m in methods}
@@ -97,6 +97,15 @@ class ReportData:
         config = self.configs.get(self.study.reference(population))
         return config is not None and config.method == paper.OPPONENT
 
+    def training_names(self, population: str, method: str) -> list[str]:
+        """Such as "seed 0 match 1", in the order of a cell's values; none of fixed players.
+
+        Clones at other populations come from the largest one.
+        """
+        study = self.study
+        trials = study.trials.get(population, study.trials[study.populations[-1]])
+        return [study.training_names[trial] for trial in trials.get(method, [])]
+
     @property
     def trials(self) -> int:
         """The number of trials of the method that has most."""
@@ -114,7 +123,7 @@ class ReportData:
             found.setdefault(self.study.reference(population), []).append(population)
 
         def phrase(method: str) -> str:
-            name = figures.label(method)
+            name = label(method)
             return f"the agents of {name}" if method in self.configs else f"{name} players"
 
         if len(found) == 1:

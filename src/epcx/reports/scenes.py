@@ -4,18 +4,19 @@ import io
 
 import jax
 
-from epcx.errors import InputError
+from epcx.errors import InputError, printable
 from epcx.evaluation.results import SCORE
 from epcx.evaluation.study import MAIN_METHOD, Study
 from epcx.evaluation.variants import base
 from epcx.reports import paper
 from epcx.reports.canvas import Canvas
+from epcx.reports.chart import label
 from epcx.reports.drawing import draw_frame
-from epcx.reports.figures import label
 from epcx.reports.recording import record, record_start
 from epcx.reports.replay import Replay
 from epcx.reports.report_data import Picture, ReplayPair, ReportData, Section
 from epcx.reports.words import among, join
+from epcx.teams import RunPlayers
 
 PICTURE_SIDE = 480
 
@@ -72,9 +73,12 @@ def replay_pairs(data: ReportData) -> list[ReplayPair]:
 
     def episode(method: str, opponent: str) -> Replay:
         """`method` plays the first role, `opponent` all others."""
-        title = f"{label(method)}, {population} agents"
+        title = f"{label(method)}{of_run(sources[method][0])}, {population} agents"
         if others:
-            title = f"{label(method)} {first}, {label(opponent)} {' and '.join(others)}"
+            title = (
+                f"{label(method)} {first}{of_run(sources[method][0])}, "
+                f"{label(opponent)} {' and '.join(others)}{of_run(sources[opponent][0])}"
+            )
         if title not in recorded:
             by_role = {first: method} | dict.fromkeys(others, opponent)
             players = {role: sources[name][0].player(game, role) for role, name in by_role.items()}
@@ -101,6 +105,13 @@ def replay_pairs(data: ReportData) -> list[ReplayPair]:
             episodes = tuple(episode(method, method) for method in chosen)
             pairs.append(ReplayPair(title, episodes, frames=True))
     return pairs
+
+
+def of_run(source: object) -> str:
+    """The name of the run that players come from; nothing of fixed players."""
+    if not isinstance(source, RunPlayers):
+        return ""
+    return f" of run {printable(source.run.path.resolve().name)}"
 
 
 def self_players(data: ReportData, methods: list[str]) -> list[str]:

@@ -1,14 +1,12 @@
 """The sections of a report that compare the scores of methods."""
 
-import numpy as np
-
 from epcx.evaluation.players import FIXED_PLAYERS
 from epcx.evaluation.results import CROSSPLAY, GENERALISATION, REFERENCE, SCORE, tabulate
 from epcx.games import Game
 from epcx.reports import figures, paper
+from epcx.reports.chart import label
 from epcx.reports.comparison import bar_charts, score_table
-from epcx.reports.figures import label
-from epcx.reports.normalised import normalised_charts
+from epcx.reports.normalised import add_normalised
 from epcx.reports.report_data import ReportData, Section, by_population, roles_of, slug
 from epcx.reports.tables import (
     CsvRow,
@@ -146,17 +144,17 @@ def crossplay(data: ReportData) -> Section | None:
         published = paper.crossplay(study.name, population, role)
         others = " and ".join(other for other in game.members if other != role)
         caption = f"Reward of {role} by method (rows) and opponents (columns)."
-        section.charts.append(
-            figures.heat_map(
-                f"crossplay-{role}",
-                f"Reward of {role}",
-                names,
-                names,
-                np.array([[column[name].mean for column in columns] for name in names]),
-                (f"{role} by", f"{others} by"),
-                caption,
-            )
+        chart = figures.heat_map(
+            f"crossplay-{role}",
+            f"Reward of {role}",
+            names,
+            names,
+            [[column[name] for column in columns] for name in names],
+            (f"{role} by", f"{others} by"),
+            caption,
         )
+        chart.table = chart.name
+        section.charts.append(chart)
         rows: list[list[str | TableCell]] = []
         csv_rows: list[CsvRow] = []
         for name in names:
@@ -213,5 +211,5 @@ def generalisation(data: ReportData) -> Section | None:
         title = f"Reward of {role}"
         section.tables.append(score_table(data, name, title, groups, role))
         section.charts += bar_charts(data, name, title, "reward per episode", groups, {})
-        section.charts += normalised_charts(data, table, role, "generalisation-normalised")[0]
+        add_normalised(section, data, table, role, "generalisation-normalised")
     return section

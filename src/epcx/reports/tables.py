@@ -6,7 +6,7 @@ from typing import Literal
 
 from epcx.evaluation.results import Cell, NormalisedCell
 from epcx.evaluation.statistics import MIN_TRAININGS
-from epcx.reports.figures import format_number
+from epcx.reports.chart import format_number
 
 MISSING = "\N{EN DASH}"
 CsvRow = dict[str, str | int | float | None]
@@ -49,7 +49,7 @@ def table_cell(
     paper_note = (
         () if paper_value is None else (Note("paper", f"paper {format_number(paper_value)}"),)
     )
-    notes = (*training_notes(cell, fixed), *paper_note)
+    notes = (*paper_note, *training_notes(cell, fixed))
     return TableCell(format_number(cell.mean), notes, best)
 
 

@@ -7,7 +7,7 @@ from epcx.evaluation.players import FIXED_PLAYERS
 from epcx.evaluation.results import SCORE, Cell
 from epcx.evaluation.statistics import MIN_TRAININGS
 from epcx.evaluation.study import Study
-from epcx.reports.figures import label
+from epcx.reports.chart import label
 from epcx.reports.report_data import ReportData
 
 SCRIPTED = "scripted"

@@ -12,12 +12,12 @@ LABELS = {  # in the order of the paper's tables
     "vanilla-pc": "vanilla-PC",
     "epc": "EPC",
 }
-COLOURS = {
-    "maddpg": "#c85a93",
-    "mean-field": "#9a6fd0",
-    "att-maddpg": "#2f9e78",
-    "vanilla-pc": "#3f7fd0",
-    "epc": "#d9622b",
+COLOURS = {  # of Okabe and Ito, which the colour-blind can tell apart
+    "maddpg": "#cc79a7",
+    "mean-field": "#56b4e9",
+    "att-maddpg": "#009e73",
+    "vanilla-pc": "#0072b2",
+    "epc": "#d55e00",
 }
 OPPONENT = "epc"  # the method that all others play against in its tables
 BASELINE = "maddpg"  # that it shows against itself, beside EPC
