@@ -19,6 +19,7 @@ from epcx.networks.kernels.pallas_embedding import TILING as EMBEDDING_TILING
 from epcx.networks.kernels.pallas_encoder import Options
 
 _precision = ContextVar("precision", default="bf16")
+_traced: ContextVar[set[str] | None] = ContextVar("traced", default=None)
 
 
 class Kernels(NamedTuple):
@@ -58,6 +59,15 @@ def select(rows: int, features: Sequence[int], actions: int = 1) -> Kernels:
     agent itself and of each entity type, `actions` is the length of an action; who only encodes
     needs none. The choice is made while a program is traced.
     """
+    chosen = fastest(rows, features, actions)
+    traced = _traced.get()
+    if traced is None:
+        return chosen
+    traced.add(chosen.name)
+    return XLA
+
+
+def fastest(rows: int, features: Sequence[int], actions: int) -> Kernels:
     if pallas.supports(features, actions) and pallas.usable():
         precision = current_precision()
         embedding = Options(precision, tiling=EMBEDDING_TILING)
@@ -73,6 +83,20 @@ def describe() -> str:
         return "Pallas"
     version = cpu.compiler_version()
     return f"{CPP.name} ({version})" if version else XLA.name
+
+
+@contextlib.contextmanager
+def plain_only() -> Iterator[set[str]]:
+    """Programs that are traced within are plain JAX, whose operations can be counted.
+
+    Collects the names of the implementations that they would have had.
+    """
+    names: set[str] = set()
+    token = _traced.set(names)
+    try:
+        yield names
+    finally:
+        _traced.reset(token)
 
 
 def current_precision() -> str:
