@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import jax
 
-from epcx import games, learners, options
+from epcx import estimate, games, learners, options
 from epcx.execution.devices import format_bytes, use_all_cores
 from epcx.execution.match_trainer import MatchTrainer
 from epcx.learners.maddpg_config import MADDPGConfig, Network
@@ -72,6 +72,7 @@ class Benchmark:
             "matches": matches,
             "ms_per_update": round(median, 3),
             "ms_per_update_and_match": round(median / matches, 3),
+            "estimated_ms_per_update": round(1000 * estimated(trainer), 3),
             "fastest_ms": round(times[0], 3),
             "slowest_ms": round(times[-1], 3),
             "bytes_per_device": trainer.bytes_per_device,
@@ -96,6 +97,12 @@ def started(name: str, population: str, network: Network, matches: int) -> Match
     return trainer
 
 
+def estimated(trainer: MatchTrainer) -> float:
+    """What `epcx train --dry-run` takes an update for."""
+    learner = learners.make("maddpg", trainer.learner.game, trainer.learner.config)
+    return estimate.update_seconds(learner, trainer.matches, jax.local_devices())
+
+
 def timed(trainer: MatchTrainer, updates: int) -> float:
     begin = time.perf_counter()
     trainer.advance(updates)
@@ -106,9 +113,10 @@ def describe_row(row: dict[str, object]) -> str:
     ratio = row.get("times_faster_than_authors")
     return (
         f"{row['game']} {row['population']}, {row['network']}, {row['matches']} match(es): "
-        f"{row['ms_per_update']} ms per update, training states take "
-        f"{format_bytes(int(str(row['bytes_per_device'])))} per device, compiled in "
-        f"{row['compile_seconds']} s" + (f", {ratio} times the authors' speed" if ratio else "")
+        f"{row['ms_per_update']} ms per update (estimated: {row['estimated_ms_per_update']}), "
+        f"training states take {format_bytes(int(str(row['bytes_per_device'])))} per device, "
+        f"compiled in {row['compile_seconds']} s"
+        + (f", {ratio} times the authors' speed" if ratio else "")
     )
 
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import epcx
-from epcx import games
+from epcx import commands, games, learners, options
 from epcx.cli import main
 from epcx.errors import one_line
 from epcx.reports import replay
@@ -30,6 +30,24 @@ def test_package_is_imported_without_jax():
     code = "import sys, epcx; dir(epcx); print('jax' in sys.modules)"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout == "False\n"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["trian"]])
+def test_what_needs_no_jax_does_not_import_it(arguments):
+    code = f"import sys; from epcx.cli import main; main({arguments})"
+    check = "import atexit, sys; atexit.register(lambda: print('jax' in sys.modules))"
+    shown = subprocess.run(
+        [sys.executable, "-c", f"{check}; {code}"], capture_output=True, text=True, check=False
+    )
+    assert shown.stdout.splitlines()[-1] == "False"
+
+
+@pytest.mark.parametrize("name", commands.MODULES)
+def test_help_lists_the_first_sentence_of_every_command(name):
+    about = " ".join(commands.find(name).__doc__.split())
+    summary = commands.summaries()[name]
+    assert about.startswith(f"{summary}.")
+    assert summary[0].isupper()
 
 
 def test_games_lists_every_game_role_and_stage(capsys):
@@ -119,6 +137,16 @@ def test_replay_seed_fixes_the_episode(tmp_path):
             ["replay", "grassland", "--players", "gods"],
             "epcx: option --players takes scripted or random, not 'gods'",
         ),
+        (["train", "graslnad"], "epcx: unknown game 'graslnad': did you mean grassland?"),
+        (["train", "grassland", "--method", "vanila-pc"], "did you mean vanilla-pc?"),
+        (["train", "grassland", "--learner", "maddgp"], "did you mean maddpg?"),
+        (
+            ["train", "grassland", "--preset", "quik"],
+            "takes paper, best, quick or smoke, not 'quik': did you mean quick?",
+        ),
+        (["train", "grassland", "--network", "atention"], "did you mean attention?"),
+        (["train", "grassland", "--track", "tensorbord"], "did you mean tensorboard?"),
+        (["completion", "bahs"], "SHELL takes bash, zsh or fish, not 'bahs': did you mean bash?"),
         (["games", "x"], "epcx: unexpected argument 'x' (epcx games --help tells more)"),
         (
             ["train", "grassland", "--batchsize", "3"],
@@ -172,6 +200,28 @@ def test_train_help_shows_the_defaults_of_the_preset(capsys):
     assert "or of all. (default: 5000)" in scratch
     assert "as in Yang et al. 2018). (default: mlp)" in scratch
     assert "Transitions per update. (default: 1024)" in help_text()
+
+
+@pytest.mark.parametrize(
+    ("game", "defaults"),
+    [
+        ("grassland", ("or of all. (default: 100000)", "of a curriculum. (default: 50000)")),
+        ("food-collection", ("or of all. (default: 50000)", "one stage to the next. (default: 3)")),
+    ],
+)
+def test_train_help_shows_the_schedule_of_the_game(capsys, game, defaults):
+    for words in ([game, "--help"], ["--help", game], ["--batch-size", "3", game, "-h"]):
+        main(["train", *words])
+        shown = " ".join(capsys.readouterr().out.split())
+        assert all(default in shown for default in defaults), words
+
+
+def test_train_help_shows_the_defaults_of_a_learner_and_its_preset(capsys):
+    main(["train", "grassland", "--learner", "mappo", "--preset", "quick", "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    quick = learners.MAPPO.presets["quick"]
+    assert f"--num-envs INT {options.field_docs(type(quick))['num_envs']} (default: " in shown
+    assert f"(default: {quick.num_envs})" in shown
 
 
 def test_train_help_shows_the_options_of_the_learner(capsys):

@@ -10,7 +10,7 @@ import jax
 import pytest
 
 import epcx
-from epcx import games, methods, presets
+from epcx import estimate, games, methods, presets
 from epcx.cli import main
 from epcx.config import TrainConfig
 from epcx.errors import InputError
@@ -174,7 +174,8 @@ def test_game_without_presets_of_its_own_gets_the_defaults():
     assert presets.make_config(Orchard, preset="smoke").population == ("1", "2", "4")
 
 
-def test_options_override_the_preset(capsys):
+def test_options_override_the_preset(capsys, monkeypatch):
+    monkeypatch.setattr(estimate, "MAX_AGENTS", 0)
     options = "--preset smoke --buffer-size 500 --sets 3 --population 1 3 --dry-run --json"
     main(["train", "food-collection", *options.split()])
     shown = json.loads(capsys.readouterr().out)
@@ -186,9 +187,11 @@ def test_options_override_the_preset(capsys):
     ]
 
 
-def test_dry_run_prints_the_plan(capsys):
+def test_dry_run_prints_the_plan(capsys, monkeypatch):
+    monkeypatch.setattr(estimate, "MAX_AGENTS", 0)
     main(["train", "grassland", "--dry-run"])
     shown = capsys.readouterr().out
+    assert "time: no estimate, because" in shown
     assert "grassland, epc, K = 2" in shown
     assert "24-16" in shown
     assert "250,000 along a lineage, 1,550,000 in total" in shown
@@ -239,7 +242,7 @@ def test_run_of_epcx_0_1_is_refused_in_one_sentence(error_of, tmp_path):
     ("setting", "complaint"),
     [
         ({"method": "ppo"}, "unknown method 'ppo': the methods are epc, vanilla-pc, scratch, att-"),
-        ({"learner": "ppo"}, "unknown learner 'ppo': the learners are maddpg"),
+        ({"learner": "ppo"}, "unknown learner 'ppo': did you mean ippo?"),
         ({"sets": 0}, "sets 0 is not a whole number from 1 to 100"),
         ({"method": "vanilla-pc"}, "sets 2 do not go with vanilla-pc, which has 1: use epc"),
         ({"method": "maddpg", "population": ("3", "6")}, "population 3 6: maddpg trains at one"),

@@ -12,10 +12,9 @@ from dataclasses import asdict, replace
 import pytest
 
 import epcx
-from epcx import hub, options
+from epcx import commands, hub, options
 from epcx.cards import TEAM, Card, headline, measure, to_markdown, train_command
 from epcx.cli import main
-from epcx.commands import COMMANDS
 from epcx.config import TrainConfig
 from epcx.evaluation.players import FixedPlayers
 from epcx.evaluation.tournament import Tournament
@@ -247,7 +246,7 @@ def test_scores_are_those_of_games_with_fixed_players(tmp_path):
 def test_command_of_a_card_gives_the_settings_of_the_run(name):
     config = epcx.Run(FOLDER / name).config
     _, command, *words = shlex.split(train_command(config))
-    kind = COMMANDS[command]
+    kind = commands.find(command)
     types = kind.types(options.read(kind, words, strict=False))
     given = options.read(kind, words, types)
     assert (

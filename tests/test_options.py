@@ -382,25 +382,26 @@ def test_command_without_source_has_options_but_no_help(capsys):
     assert "--width INT\n        (default: 3)" in help_text(capsys, command)
 
 
-def test_commands_are_listed_with_their_first_sentences(capsys):
-    options.print_commands({"train": Train, "crossplay": Crossplay}, "Grow teams.")
+def test_commands_are_listed_with_their_sentences(capsys):
+    about = {"train": "Train agents for a game", "crossplay": "Let everybody play, 100% of them"}
+    options.print_commands(about, "Grow teams.")
     text = capsys.readouterr().out
     assert text.startswith("usage: epcx COMMAND [options]\n\nGrow teams.\n")
-    assert "  train       Train agents for a game\n" in text
-    assert "  crossplay   Let everybody play\n" in text
-    assert text.splitlines()[-1].split()[0] == "--version"
+    assert "  train          Train agents for a game\n" in text
+    assert "  crossplay      Let everybody play, 100% of them\n" in text
+    assert text.splitlines()[-1].split()[:2] == ["-V,", "--version"]
 
 
 def test_unknown_command_names_the_nearest_one():
-    commands = {"train": Train, "crossplay": Crossplay}
-    assert options.find_command(commands, "train") is Train
+    commands = ("train", "crossplay")
+    options.check_command("train", commands)
     for name, sentence in {
         "trian": "unknown command 'trian': did you mean train?",
         "fly": "unknown command 'fly' (epcx --help tells more)",
         "--verison": ("unknown option --verison: did you mean --version? (epcx --help tells more)"),
     }.items():
         with pytest.raises(InputError) as refused:
-            options.find_command(commands, name)
+            options.check_command(name, commands)
         assert str(refused.value) == sentence
 
 

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Sequence
 from typing import NoReturn
 
-from epcx import __version__, startup
+from epcx import __version__, commands, options, startup
 from epcx.errors import InputError, Notice, RunError, one_line, reason
 
 DEFAULT_FORMAT = warnings.formatwarning
@@ -70,29 +70,24 @@ def run(arguments: list[str]) -> None:
     if arguments in (["--version"], ["-V"]):
         print(f"epcx {__version__}")
         return
-    # Imported late: JAX takes a second, in which an interrupt should be answered as at any time.
-    from epcx import options
-    from epcx.commands import COMMANDS
-
     if not arguments or arguments[0] in options.HELP:
         about = "Grow large teams of agents by Evolutionary Population Curriculum."
-        options.print_commands(COMMANDS, about)
+        options.print_commands(commands.summaries(), about)
         return
+    name, *words = arguments
+    options.check_command(name, commands.MODULES)
+    # Imported late: JAX takes a second, in which an interrupt should be answered as at any time.
+    command = commands.find(name)
     from epcx.execution.devices import use_all_cores
 
     use_all_cores()  # before anything starts JAX's backend
-    command = options.find_command(COMMANDS, arguments[0])
-    words = arguments[1:]
-    types = {}
-    if hasattr(command, "types"):
-        types = command.types(options.read(command, words, strict=False))
-    default = getattr(command, "default", lambda given: None)
+    types, default = commands.context(command, words)
     try:
-        given = options.read(command, words, types)
-    except options.HelpRequested as request:
-        options.print_help(command, default(request.given), types)
+        given = options.read(command, words, types, default)
+    except options.HelpRequested:
+        options.print_help(command, default, types)
     else:
-        task = options.build(command, given, default(given), types)
+        task = options.build(command, given, default, types)
         with startup.interruptible():
             task.run()
 

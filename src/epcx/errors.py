@@ -1,6 +1,8 @@
 """The exceptions that users see as a sentence instead of a traceback."""
 
+import difflib
 import operator
+from collections.abc import Iterable
 from typing import Any, get_args
 
 MAX_SEED = 2**32 - 1  # JAX wraps larger ones around in silence
@@ -38,8 +40,17 @@ def whole_number(name: str, value: Any, low: int, high: int | None = None) -> in
 
 def choice(name: str, value: Any, kind: Any) -> None:
     """Refuses what is not one of the values of a `Literal`."""
-    if value not in get_args(kind):
-        raise InputError(f"unknown {name} {value!r}: there are {', '.join(get_args(kind))}")
+    known = get_args(kind)
+    if value not in known:
+        others = nearest(str(value), known) or f": there are {', '.join(known)}"
+        raise InputError(f"unknown {name} {value!r}{others}")
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The end of a complaint about a name: which one may be meant, if any is like it."""
+    bare = {other.lstrip("-"): other for other in known}
+    near = difflib.get_close_matches(name.lstrip("-"), bare, 1)
+    return f": did you mean {bare[near[0]]}?" if near else ""
 
 
 def number(name: str, value: Any, low: float, high: float, zero: bool = False) -> None:

@@ -94,7 +94,7 @@ def to_jax_export(team: Team, inputs: Inputs = "observations", greedy: bool = Fa
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct((batch, *x.shape[:-1]), x.dtype), like)
     seed = jax.ShapeDtypeStruct((), jnp.uint32)
     try:
-        with kernels.portable():
+        with kernels.plain_only():
             program = jax_export.export(jax.jit(act), platforms=PLATFORMS)(seed, shapes)
         return bytes(program.serialize())
     except jax.errors.InconclusiveDimensionOperation:

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, TypeGuard
 
 import jax
 
-from epcx import games, methods, presets, trainer
+from epcx import config_file, estimate, games, methods, presets, tracking, trainer
 from epcx.callbacks import Callback
 from epcx.config import TrainConfig
-from epcx.errors import MAX_SEED, InputError, printable, whole_number
+from epcx.errors import MAX_SEED, InputError, nearest, printable, whole_number
 from epcx.evaluation.players import FIXED_PLAYERS, FixedPlayers, PlayerSource
 from epcx.evaluation.study import Study, game_of
 from epcx.evaluation.summary import Summary
@@ -27,11 +27,10 @@ from epcx.execution.devices import use_all_cores
 from epcx.execution.execution_options import ExecutionOptions
 from epcx.games import Game
 from epcx.hub import is_hub_name, resolve
-from epcx.options import nearest
 from epcx.reports import paper
 from epcx.reports.progress import EpisodeProgress
 from epcx.reports.recording import record
-from epcx.reports.replay import Replay, check_destination, write
+from epcx.reports.replay import Replay, check_destination, to_html, write
 from epcx.reports.replay import load as load_replay
 from epcx.runs.run import RunFolder
 from epcx.teams import (
@@ -87,22 +86,33 @@ class Run:
 
 
 def configure(
-    game: str | type[Game],
+    game: str | type[Game] | None = None,
     *,
-    method: str = "epc",
-    preset: presets.Preset = "paper",
+    config: str | Path | None = None,
+    method: str | None = None,
+    preset: presets.Preset | None = None,
     learner: str | None = None,
     population: str | Iterable[str] = (),
-    budget: methods.Budget = "lineage",
+    budget: methods.Budget | None = None,
     **settings: Any,
 ) -> TrainConfig:
-    """The settings of a training: those of a preset, and others by name.
+    """The settings of a training: those of a preset (by default the paper's), over them those of
+    the file `config`, such as the config.json of a run, and over them others by name.
 
     Settings are the fields of `TrainConfig` and of the learner's config, such as `episodes=1000`
     and `learning_rate=0.003`.
     """
     populations = (population,) if isinstance(population, str) else tuple(map(str, population))
-    config = presets.make_config(game, method, preset, populations, budget, learner=learner)
+    chosen: dict[str, Any] = {"game": game, "method": method, "learner": learner, "budget": budget}
+    chosen = {
+        k: v for k, v in {**chosen, "population": populations or None}.items() if v is not None
+    }
+    path = None if config is None else Path(config)
+    return with_settings(config_file.make_config(path, preset, chosen), settings)
+
+
+def with_settings(config: TrainConfig, settings: dict[str, Any]) -> TrainConfig:
+    """Other values of fields of `TrainConfig` and of the learner's config."""
     own = {field.name for field in fields(config)} - {"game", "learner_config"}
     theirs = {field.name for field in fields(config.learner_config)}
     for name in settings:
@@ -117,33 +127,57 @@ def configure(
 
 
 def train(
-    game: str | type[Game] | TrainConfig,
+    game: str | type[Game] | TrainConfig | None = None,
     *,
     out: str | Path | None = None,
     callback: Callback | None = None,
     execution: ExecutionOptions | None = None,
     checkpoint_minutes: float = trainer.CHECKPOINT_SECONDS / 60,
-    tensorboard: bool = False,
+    track: Sequence[str] = (),
     **settings: Any,
 ) -> Run:
     """Trains a new run in the folder `out`, by default in runs/.
 
     `game` is a name, "module:Class" or a class, with settings as in `configure`; or all of them as
-    a `TrainConfig`. Progress goes to `callback`, by default a bar on the terminal.
+    a `TrainConfig`. Progress goes to `callback`, by default a bar on the terminal, and metrics to
+    the trackers that `track` names, "tensorboard" and "wandb".
+
+    Without a preset, config file or `TrainConfig`, the paper's schedule is refused if it takes
+    more than about an hour on this machine.
     """
-    use_all_cores()
     if isinstance(game, TrainConfig):
-        config = replace(game, **settings)
+        config, asked_for = replace(game, **settings), True
     else:
         config = configure(game, **settings)
+        asked_for = any(settings.get(name) is not None for name in ("preset", "config"))
+    return train_config(config, asked_for, out, callback, execution, checkpoint_minutes, track)
+
+
+def train_config(
+    config: TrainConfig,
+    asked_for: bool,
+    out: str | Path | None = None,
+    callback: Callback | None = None,
+    execution: ExecutionOptions | None = None,
+    checkpoint_minutes: float = trainer.CHECKPOINT_SECONDS / 60,
+    track: Sequence[str] = (),
+) -> Run:
+    """As `train`; a schedule that was not asked for is refused if it takes long."""
+    use_all_cores()
+    execution = execution or ExecutionOptions()
     seconds = checkpoint_seconds(checkpoint_minutes)
     folder = default_folder(config) if out is None else Path(out)
     with (
-        (execution or ExecutionOptions()).executor(seconds) as executor,
+        tracking.Tracking(track) as trackers,
+        execution.executor(seconds) as executor,
         progress_bar(callback) as shown,
     ):
-        run = trainer.train(config, folder, executor, shown, seconds, tensorboard)
-    return Run(run.path)
+        if not asked_for:
+            config.check_memory(executor)
+            estimate.check_default(config, execution)
+        run = Run(trainer.train(config, folder, executor, shown, seconds, trackers).path)
+        trackers.show(lambda: ending(run))
+    return run
 
 
 def resume(
@@ -153,13 +187,16 @@ def resume(
     execution: ExecutionOptions | None = None,
     checkpoint_minutes: float = trainer.CHECKPOINT_SECONDS / 60,
 ) -> Run:
-    """Resumes a training that was interrupted or killed."""
+    """Resumes a training that was interrupted or killed; trackers follow it as before."""
     seconds = checkpoint_seconds(checkpoint_minutes)
     with (
+        tracking.Tracking() as trackers,
         (execution or ExecutionOptions()).executor(seconds) as executor,
         progress_bar(callback) as shown,
     ):
-        return Run(trainer.resume(path_of(run), executor, shown, seconds).path)
+        resumed = Run(trainer.resume(path_of(run), executor, shown, seconds, trackers).path)
+        trackers.show(lambda: ending(resumed))
+    return resumed
 
 
 def load(
@@ -347,6 +384,17 @@ def replay(
 
 
 # Details
+
+
+def ending(run: Run) -> tracking.Ending:
+    """With an episode of its best team, unless the game has no scene to draw."""
+    from epcx.reports.drawing import to_png  # Pillow takes time to import
+
+    try:
+        episode = replay(run)
+    except InputError:
+        return tracking.Ending(run.result, None, None)
+    return tracking.Ending(run.result, to_html(episode), to_png(episode))
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from epcx.errors import InputError
+from epcx.errors import InputError, nearest
 
 DEFAULT_LEARNER = "maddpg"
 Budget = Literal["lineage", "total"]
@@ -40,7 +40,8 @@ PAPER = ("epc", "vanilla-pc", "att-maddpg", "mean-field", "maddpg")  # those tha
 
 def find(name: str) -> Method:
     if name not in METHODS:
-        raise InputError(f"unknown method {name!r}: the methods are {', '.join(METHODS)}")
+        others = nearest(name, METHODS) or f": the methods are {', '.join(METHODS)}"
+        raise InputError(f"unknown method {name!r}{others}")
     return METHODS[name]
 
 

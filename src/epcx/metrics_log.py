@@ -1,7 +1,7 @@
 """Metrics between chunks of training and the lines of a run's log."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,9 +24,17 @@ class MetricsLog:
     Rewards are scored as in evaluation. Updates that are done again are not logged again.
     """
 
-    def __init__(self, run: RunFolder, stage: Stage, matches: int, before: int):
-        """`before` counts the episodes of earlier stages along a lineage."""
-        self.run, self.stage, self.before = run, stage, before
+    def __init__(
+        self,
+        run: RunFolder,
+        stage: Stage,
+        matches: int,
+        before: int,
+        track: Callable[[list[dict[str, Any]]], None],
+    ):
+        """`before` counts the episodes of earlier stages along a lineage; `track` gets all lines
+        that are written."""
+        self.run, self.stage, self.before, self.track = run, stage, before, track
         self.sums: list[dict[str, np.ndarray]] = [{} for _ in range(matches)]
         self.weights = [0] * matches  # updates in the sums
         self.logged = [0] * matches  # updates at the last line
@@ -99,4 +107,5 @@ class MetricsLog:
                 rows.append(row)
                 self.logged[match] = updates
         self.run.append_metrics(rows)
+        self.track(rows)
         self.clear(numbers)

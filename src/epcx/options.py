@@ -2,7 +2,6 @@
 
 import argparse
 import ast
-import difflib
 import functools
 import inspect
 import itertools
@@ -16,7 +15,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from epcx.errors import InputError, one_line
+from epcx.errors import InputError, nearest, one_line
 
 T = TypeVar("T")
 Types = Mapping[str, type]
@@ -71,7 +70,7 @@ class Option:
     @property
     def help(self) -> str:
         about, default = field_docs(self.owner).get(self.path[-1], ""), self.default
-        if default is MISSING or default is None or default == ():
+        if self.positional or default is MISSING or default is None or default == ():
             return about  # which tells what happens without a value
         if isinstance(default, bool):
             default = "on" if default else "off"
@@ -92,7 +91,8 @@ class Option:
         except (KeyError, ValueError):
             *most, last = choices or [ALLOWED[self.kind]]
             allowed = f"{', '.join(most)} or {last}" if most else last
-            raise InputError(f"{name} takes {allowed}, not {text!r}") from None
+            meant = nearest(text, choices)
+            raise InputError(f"{name} takes {allowed}, not {text!r}{meant}") from None
 
 
 class Toggle(argparse.Action):
@@ -103,19 +103,24 @@ class Toggle(argparse.Action):
 
 
 def read(
-    command: type, arguments: Sequence[str], types: Types = AS_DECLARED, strict: bool = True
+    command: type,
+    arguments: Sequence[str],
+    types: Types = AS_DECLARED,
+    default: Any = None,
+    strict: bool = True,
 ) -> dict[str, Any]:
     """The options that stand on the command line, those of nested dataclasses in nested dicts.
 
-    `types` replaces the types of nested dataclasses, by the names of their fields. Without
-    `strict` nothing is refused: for a first look at the options that decide about `types`.
+    `types` replaces the types of nested dataclasses, by the names of their fields; what `default`
+    has need not be given. Without `strict` nothing is refused: for a first look at the options
+    that decide about `types` and `default`.
     """
     end = arguments.index("--") if "--" in arguments else len(arguments)
     words = [word for word in arguments[:end] if word not in HELP]
     help_requested = len(words) < end
     found: dict[tuple[str, ...], Any] = {}
     try:
-        read_into(found, command, types, words, arguments[end + 1 :])
+        read_into(found, command, types, default, words, arguments[end + 1 :])
     except InputError:
         if strict and not help_requested:
             raise
@@ -134,11 +139,12 @@ def read_into(
     found: dict[tuple[str, ...], Any],
     command: type,
     types: Types,
+    default: Any,
     words: Sequence[str],
     verbatim: Sequence[str],
 ) -> None:
     """Collects values by the paths of their options; `verbatim` words are never options."""
-    options = list(options_of(command, types))
+    options = list(options_of(command, types, default))
     named = [option for option in options if not option.positional]
     parser = parser_of(command, named)
     try:
@@ -226,7 +232,7 @@ def parser_of(command: type, options: Sequence[Option]) -> argparse.ArgumentPars
     groups = {command: parser.add_argument_group("options")}
     for option in options:
         if option.owner not in groups:
-            title = first_sentence(option.owner) or option.owner.__name__
+            title = first_sentence(doc_of(option.owner)) or option.owner.__name__
             title = textwrap.fill(title, shutil.get_terminal_size().columns - 3)
             groups[option.owner] = parser.add_argument_group(title)
         how: dict[str, Any] = {"nargs": 0, "action": Toggle}
@@ -261,25 +267,25 @@ def print_help(command: type, default: Any = None, types: Types = AS_DECLARED) -
     parser_of(command, list(options_of(command, types, default))).print_help()
 
 
-def print_commands(commands: Mapping[str, type], about: str) -> None:
-    """All commands, each with the first sentence of its docstring."""
+def print_commands(commands: Mapping[str, str], about: str) -> None:
+    """All commands, each with a sentence about it."""
     parser = plain_parser(["epcx", "COMMAND", "[options]"], about, 24)
     group = parser.add_argument_group("commands")
-    for name, command in commands.items():
-        group.add_argument(name, help=first_sentence(command).replace("%", "%%"))
+    for name, sentence in commands.items():
+        group.add_argument(name, help=sentence.replace("%", "%%"))
     group = parser.add_argument_group("options")
     group.add_argument(*HELP, action="help", help="Show this help, or that of a command.")
-    group.add_argument("--version", action="version", help="Show the version.")
+    group.add_argument("-V", "--version", action="version", help="Show the version.")
     parser.print_help()
 
 
-def find_command(commands: Mapping[str, type[T]], name: str) -> type[T]:
+def check_command(name: str, known: Iterable[str]) -> None:
+    """Refuses what is not the name of a command."""
     more = " (epcx --help tells more)"
     if name.startswith("-"):
         raise InputError(f"unknown option {name}{nearest(name, [*HELP, '--version'])}{more}")
-    if name not in commands:
-        raise InputError(f"unknown command {name!r}{nearest(name, commands) or more}")
-    return commands[name]
+    if name not in known:
+        raise InputError(f"unknown command {name!r}{nearest(name, known) or more}")
 
 
 def run(command: type[Any], arguments: Sequence[str] | None = None) -> None:
@@ -300,20 +306,14 @@ def name_of(command: type) -> str:
     return f"epcx {command.__name__.lower()}"
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    bare = {other.lstrip("-"): other for other in known}
-    near = difflib.get_close_matches(name.lstrip("-"), bare, 1)
-    return f": did you mean {bare[near[0]]}?" if near else ""
-
-
 def doc_of(owner: type) -> str:
     """The docstring, but not the signature that a dataclass without one has in its place."""
     doc = owner.__doc__ or ""
     return "" if doc.startswith(f"{owner.__name__}(") else inspect.cleandoc(doc)
 
 
-def first_sentence(owner: type) -> str:
-    sentence = re.split(r"\.\s+(?=[A-Z])|\n\s*\n", doc_of(owner))[0]
+def first_sentence(doc: str) -> str:
+    sentence = re.split(r"\.\s+(?=[A-Z])|\n\s*\n", doc)[0]
     return " ".join(sentence.split()).rstrip(".")
 
 

@@ -12,6 +12,7 @@ from epcx.errors import choice
 from epcx.games import Game
 
 Preset = Literal["paper", "best", "quick", "smoke"]
+DEFAULT: Preset = "paper"
 
 # What differs from game to game; a game that is not here gets the defaults below.
 # Appendix B does not say how long Predator-prey was trained: as Grassland, which is like it.
@@ -56,7 +57,7 @@ def schedule(game: type[Game], preset: Preset) -> dict[str, Any]:
 def make_config(
     game: str | type[Game],
     method: str = "epc",
-    preset: Preset = "paper",
+    preset: Preset = DEFAULT,
     population: tuple[str, ...] = (),
     budget: methods.Budget = "lineage",
     stages: tuple[str, ...] = (),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar
 
-from epcx.errors import InputError
+from epcx.errors import InputError, nearest
 
 T = TypeVar("T")
 
@@ -65,10 +65,11 @@ class Registry(Generic[T]):
             return self.known[name]
         if points:
             return self._checked(self._load(points[0].value), points[0].value)
-        raise InputError(
-            f"unknown {self.kind} {name!r}: the {self.kind}s are {', '.join(self.names())}, or "
-            "module:Name for one of your own"
+        known = self.names()
+        others = nearest(name, known) or (
+            f": the {self.kind}s are {', '.join(known)}, or module:Name for one of your own"
         )
+        raise InputError(f"unknown {self.kind} {name!r}{others}")
 
     def _entry_points(self) -> list[Any]:
         return list(entry_points(group=self.group))

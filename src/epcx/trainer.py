@@ -28,6 +28,7 @@ from epcx.runs.run import LINEAGE, METRICS, RunFolder
 from epcx.runs.weights import named, unnamed
 from epcx.stage_progress import StageProgress
 from epcx.teams import initial_generation, weights_metadata
+from epcx.tracking import Tracking
 
 CHECKPOINT_SECONDS = 30.0
 MAX_CHECKPOINT_SHARE = 0.03  # of the time, that training waits for copies to the host
@@ -39,15 +40,15 @@ def train(
     executor: Executor,
     callback: Callback | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
-    tensorboard: bool = False,
+    tracking: Tracking | None = None,
 ) -> RunFolder:
     """A new run."""
     config.check_memory(executor)
     callback = callback or NullCallback()
     generation = initial_generation(config, callback.on_message)
     made_with = {**provenance.describe(), "kernels": kernels.describe()}
-    run = RunFolder.create(folder, config.to_json(), made_with, tensorboard)
-    trainer = RunTrainer(run, config, executor, callback, checkpoint_seconds)
+    run = RunFolder.create(folder, config.to_json(), made_with)
+    trainer = RunTrainer(run, config, executor, callback, checkpoint_seconds, tracking)
     trainer.generation = generation
     trainer.train()
     return run
@@ -58,6 +59,7 @@ def resume(
     executor: Executor,
     callback: Callback | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    tracking: Tracking | None = None,
 ) -> RunFolder:
     """Resumes a run from its newest intact checkpoint, unless it is finished."""
     run = RunFolder.open(folder)
@@ -66,7 +68,8 @@ def resume(
         run.unlock()
         return run
     run.check_logs()
-    trainer = RunTrainer(run, TrainConfig.of(run), executor, callback, checkpoint_seconds)
+    config = TrainConfig.of(run)
+    trainer = RunTrainer(run, config, executor, callback, checkpoint_seconds, tracking)
     checkpoint = run.checkpoints.load(trainer.callback.on_message)
     if checkpoint is None:
         if run.stages() or (run.path / LINEAGE).exists():
@@ -95,6 +98,7 @@ class RunTrainer:
         executor: Executor,
         callback: Callback | None = None,
         checkpoint_seconds: float = CHECKPOINT_SECONDS,
+        tracking: Tracking | None = None,
     ):
         self.run, self.config, self.executor = run, config, executor
         self.curriculum = config.curriculum
@@ -109,6 +113,7 @@ class RunTrainer:
         self.saved_at = time.monotonic()
         self.save_seconds = 0.0
         self.loaded: Checkpoint | None = None
+        self.tracking = tracking or Tracking()
 
     def train(self, checkpoint: Checkpoint | None = None) -> None:
         """From the beginning, or from a checkpoint."""
@@ -126,6 +131,7 @@ class RunTrainer:
             )
         ended, cause = "failed", None
         try:
+            self.tracking.start(self.run)
             with self.interrupts:
                 if self.generation.sets and checkpoint is None:
                     self._save("stage")  # what it starts from may be gone later
@@ -180,7 +186,8 @@ class RunTrainer:
         assert number is not None
         updates = learner.updates(stage.episodes)
         before = sum(row["episodes"] for row in self.stage_totals)
-        progress = StageProgress.fresh(MetricsLog(self.run, stage, number, before), number)
+        log = MetricsLog(self.run, stage, number, before, self.tracking.log)
+        progress = StageProgress.fresh(log, number)
         halfway = loaded if loaded and loaded.about["phase"] == "training" else None
         tasks = []
         for ids in self.executor.slices(number):
@@ -317,8 +324,18 @@ class RunTrainer:
         self.run.write(LINEAGE, generation.lineage.to_json())
         self._save("stage")
         if self.curriculum.sets is not None:
+            self._track_fitness(stage)
             for role in generation.sets:
                 self.callback.on_message(f"{stage}: {self._promoted(stage, role)}")
+
+    def _track_fitness(self, stage: Stage) -> None:
+        """That of the best set of each role."""
+        about = {"stage": stage.number, "population": str(stage)}
+        episodes = sum(row["episodes"] for row in self.stage_totals)
+        best = {
+            f"fitness/{role}": sets[0].record.fitness for role, sets in self.generation.sets.items()
+        }
+        self.tracking.log([{**about, "episodes": episodes, **best}])
 
     def _snapshots(self, stage: Stage) -> int:
         wanted = stage.number == 1 or not self.config.grows

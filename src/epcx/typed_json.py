@@ -6,7 +6,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from epcx.errors import InputError
+from epcx.errors import InputError, nearest
 
 MAX_INT = 2**63 - 1
 NAMES = {
@@ -67,18 +67,28 @@ def item_kinds(parts: tuple[Any, ...], number: int) -> tuple[Any, ...]:
 
 def dataclass_from_json(value: Mapping[str, Any], kind: Any, complaint: str, name: str) -> Any:
     """Fields that are missing have their defaults."""
-    hints = get_type_hints(kind, include_extras=True)
-    known = {field.name: field for field in fields(kind) if field.init}
+    found = fields_from_json(value, kind, complaint, name)
     within = f" in {name}" if name else ""
-    for key in value.keys() - known.keys():
-        raise InputError(f"{complaint}: {reprlib.repr(key)}{within} is unknown")
-    for key, field in known.items():
-        if key not in value and field.default is field.default_factory is MISSING:
-            raise InputError(f"{complaint}: there is no {key!r}{within}")
+    for field in fields(kind):
+        missing = field.init and field.name not in found
+        if missing and field.default is field.default_factory is MISSING:
+            raise InputError(f"{complaint}: there is no {field.name!r}{within}")
+    return kind(**found)
+
+
+def fields_from_json(
+    value: Mapping[str, Any], kind: Any, complaint: str, name: str = ""
+) -> dict[str, Any]:
+    """Values of some fields of a dataclass."""
+    hints = get_type_hints(kind, include_extras=True)
+    known = [field.name for field in fields(kind) if field.init]
+    within = f" in {name}" if name else ""
+    for key in value:
+        if key not in known:
+            meant = nearest(key, known)
+            raise InputError(f"{complaint}: {reprlib.repr(key)}{within} is unknown{meant}")
     path = f"{name}." if name else ""
-    return kind(
-        **{key: from_json(item, hints[key], complaint, path + key) for key, item in value.items()}
-    )
+    return {key: from_json(item, hints[key], complaint, path + key) for key, item in value.items()}
 
 
 def describe(kind: Any) -> str:

@@ -5,7 +5,7 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
-from epcx.commands import COMMANDS
+from epcx import commands
 from epcx.options import Option, options_of
 from tests.faults.odd_values import EVERYTHING, NAMES, NUMBERS, OUTPUTS, PATHS, POPULATIONS
 
@@ -13,6 +13,7 @@ from tests.faults.odd_values import EVERYTHING, NAMES, NUMBERS, OUTPUTS, PATHS, 
 # the run.
 CORRECT = {
     "games": ["games"],
+    "completion": ["completion bash"],
     "evaluate": ["evaluate run --episodes 2"],
     "crossplay": ["crossplay run random --episodes 2"],
     "report": ["report run --episodes 2"],
@@ -32,7 +33,7 @@ LEFT_OUT = [("dry_run",), ("write_index",)]
 SLOW = "report"  # draws for seconds
 # These options of a training are tried with a real one; others with --dry-run, because a correct
 # value can make it take days.
-TRIED_IN_TRAINING = ("out", "checkpoint_minutes", "tensorboard", "engine", "devices", "address")
+TRIED_IN_TRAINING = ("out", "checkpoint_minutes", "track", "engine", "devices", "address")
 LIKELY: dict[object, list[str]] = {int: NUMBERS, float: NUMBERS, Path: PATHS}
 LIKELY_OF = {
     **dict.fromkeys(("population", "stage"), POPULATIONS),
@@ -140,7 +141,7 @@ def make_folder(place: Path) -> None:
 
 def command_line(rng: random.Random) -> list[str]:
     """A command line; commands with many options come more often, and slow ones do not."""
-    options = {name: options_for(name) for name in COMMANDS}
+    options = {name: options_for(name) for name in commands.MODULES}
     weights = [1 if name == SLOW else 2 + len(known) for name, known in options.items()]
     name = rng.choices(list(options), weights)[0]
     return rng.choice(WAYS)(rng, name, options[name])
@@ -148,7 +149,7 @@ def command_line(rng: random.Random) -> list[str]:
 
 def options_for(name: str) -> list[Option]:
     """All but --dry-run, which `correct_line` decides about, and one that writes anywhere."""
-    command = COMMANDS[name]
+    command = commands.find(name)
     types = command.types({}) if hasattr(command, "types") else {}
     return [option for option in options_of(command, types) if option.path not in LEFT_OUT]
 
@@ -233,7 +234,7 @@ WAYS = [
 def correct_line(rng: random.Random, name: str, chosen: Sequence[Option]) -> list[str]:
     """A line that ends soon, also with correct values for the chosen options."""
     lines = CORRECT.get(name, [f"{name} run"])
-    if not hasattr(COMMANDS[name], "dry_run"):
+    if not hasattr(commands.find(name), "dry_run"):
         return rng.choice(lines).split()
     if all(option.path[-1] in TRIED_IN_TRAINING for option in chosen) and name == "train":
         return lines[0].split()

@@ -80,9 +80,10 @@ class CommandServer:
 
 def serve(folder: Path) -> None:
     """Answers the command lines on the standard input; what they print goes to two files."""
-    from epcx import commands  # noqa: F401 - takes seconds
+    from epcx import estimate  # takes seconds
     from epcx.cli import main
 
+    estimate.MAX_AGENTS = 0  # estimates take seconds, and have tests of their own
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     faulthandler.enable()
     replies = os.fdopen(os.dup(1), "w")

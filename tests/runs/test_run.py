@@ -136,16 +136,6 @@ def test_truncate_metrics_drops_later_lines(run):
     assert [row["episodes"] for row in run.metrics()] == [4]
 
 
-def test_tensorboard_receives_the_metrics(tmp_path):
-    run = RunFolder.create(tmp_path / "board", {}, {}, tensorboard=True)
-    run.append_metrics([{"population": "2-1", "match": 0, "episodes": 100, "reward/sheep": 1.5}])
-    run.write_result({})
-    (events,) = (run.path / "tensorboard" / "2-1" / "0").iterdir()
-    content = events.read_bytes()
-    assert b"reward/sheep" in content
-    assert np.float32(1.5).tobytes() in content
-
-
 @pytest.mark.parametrize(
     ("config", "message"),
     [

@@ -4,8 +4,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from epcx import learners, library, methods, presets
+from epcx import config_file, learners, library, presets, tracking
 from epcx.config import TrainConfig
+from epcx.estimate import estimate
 from epcx.execution.execution_options import ExecutionOptions
 from epcx.options import Flatten, Positional
 from epcx.reports.terminal import print_plan, print_result
@@ -17,10 +18,15 @@ from epcx.trainer import CHECKPOINT_SECONDS
 class Train:
     """Train agents for a game, by EPC or another method, and keep them as a run."""
 
-    config: Annotated[TrainConfig, Flatten]
+    settings: Annotated[TrainConfig, Flatten]
 
-    preset: presets.Preset = "paper"
-    """Where the other defaults come from: paper (the paper's schedule), best (the same with better
+    config: Path | None = None
+    """A file with settings, such as the config.json of a run; other options override it, and GAME
+    may be left out."""
+
+    preset: presets.Preset | None = None
+    """Where the other defaults come from: paper (the paper's schedule; without this option it is
+    taken if it does not take more than an hour on this machine), best (the same with better
     settings), quick (minutes on a laptop) or smoke (seconds, to see whether it works)."""
 
     out: Path | None = None
@@ -29,13 +35,14 @@ class Train:
     checkpoint_minutes: float = CHECKPOINT_SECONDS / 60
     """Between two checkpoints, at least; SIGUSR1 asks for one at once."""
 
-    tensorboard: bool = False
-    """Write the metrics for TensorBoard, too (needs the extra `track`)."""
+    track: tuple[tracking.Name, ...] = ()
+    """Follow the training by tensorboard, wandb (Weights & Biases) or both, beside the metrics in
+    the run's folder (needs the extra `track`)."""
 
     execution: Annotated[ExecutionOptions, Flatten] = field(default_factory=ExecutionOptions)
 
     dry_run: bool = False
-    """Print the plan, and train nothing."""
+    """Print the plan and how long it would take on this machine, roughly, and train nothing."""
 
     json: bool = False
     """Print the plan or the result as JSON."""
@@ -43,38 +50,33 @@ class Train:
     @staticmethod
     def types(given: dict[str, Any]) -> dict[str, type]:
         """The options of the learner depend on which one it is."""
-        asked = given.get("config", {})
-        fixed = methods.METHODS.get(asked.get("method", "epc"), methods.Method()).learner
-        name = asked.get("learner", fixed or methods.DEFAULT_LEARNER)
+        name = config_file.learner_of(given.get("config"), given.get("settings", {}))
         return {"learner_config": learners.find(name).Config}
 
     @classmethod
     def default(cls, given: dict[str, Any]) -> "Train | None":
-        """Everything as the preset has it, for the game and method that are given."""
-        asked = given.get("config", {})
-        if "game" not in asked:
+        """Everything as preset and file have it, for the game and method that are given."""
+        asked, path = given.get("settings", {}), given.get("config")
+        if "game" not in asked and path is None:
             return None
-        config = presets.make_config(
-            asked["game"],
-            asked.get("method", "epc"),
-            given.get("preset", "paper"),
-            asked.get("population", ()),
-            asked.get("budget", "lineage"),
-            learner=asked.get("learner"),
-        )
-        return cls(config)
+        names = ("game", "method", "learner", "population", "budget")
+        chosen = {name: asked[name] for name in names if name in asked}
+        return cls(config_file.make_config(path, given.get("preset"), chosen))
 
     def run(self) -> None:
         if self.dry_run:
-            initial_generation(self.config, lambda message: None)  # whether it can be started from
-            print_plan(self.config, self.config.plan, self.json)
+            # Whether it can be started from.
+            initial_generation(self.settings, lambda message: None)
+            plan = self.settings.plan
+            print_plan(self.settings, plan, estimate(self.settings, self.execution), self.json)
             return
-        run = library.train(
-            self.config,
+        run = library.train_config(
+            self.settings,
+            asked_for=self.preset is not None or self.config is not None,
             out=self.out,
             execution=self.execution,
             checkpoint_minutes=self.checkpoint_minutes,
-            tensorboard=self.tensorboard,
+            track=self.track,
         )
         print_result(run.folder, self.json)
 

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from epcx.config import PlannedStage, TrainConfig, plan_json
 from epcx.errors import one_line, printable
+from epcx.estimate import Estimate, format_duration
 from epcx.evaluation.tournament import CrossPlay
 from epcx.execution.devices import format_bytes
 from epcx.games import Game
@@ -20,19 +21,23 @@ from epcx.runs.run import RESULT, RunFolder
 from epcx.typed_json import from_json
 
 
-def print_plan(config: TrainConfig, rows: list[PlannedStage], as_json: bool) -> None:
+def print_plan(
+    config: TrainConfig, rows: list[PlannedStage], estimate: Estimate, as_json: bool
+) -> None:
     totals = plan_json(rows)
     if as_json:
-        print(json.dumps({**config.to_json(), "plan": totals}, indent=2))
+        plan = {**totals, **estimate.to_json()}
+        print(json.dumps({**config.to_json(), "plan": plan}, indent=2))
         return
     console = Console(highlight=False)
     sets = f", K = {config.sets}" if config.grows else ""
     console.print(f"{config.game}, {config.method}{sets}, seed {config.seed}", style="bold")
-    table = Table(box=None, padding=(0, 2), header_style="")
-    headings = ("stage", "matches", "episodes each", "in total", "updates each", "memory")
-    for heading in headings:
+    table = Table(box=None, padding=(0, 1), header_style="")
+    headings = ["stage", "matches", "episodes each", "in total", "updates each", "memory"]
+    times = [format_duration(seconds) for seconds in estimate.stages]
+    for heading in headings + ["time"] * bool(times):
         table.add_column(heading, justify="right", no_wrap=True)
-    for row in rows:
+    for number, row in enumerate(rows):
         table.add_row(
             row.population,
             f"{row.matches}",
@@ -40,6 +45,7 @@ def print_plan(config: TrainConfig, rows: list[PlannedStage], as_json: bool) -> 
             f"{row.episodes * row.matches:,}",
             f"{row.updates:,}",
             format_bytes(row.state_bytes),
+            *times[number : number + 1],
         )
     console.print(table)
     console.print(
@@ -49,6 +55,13 @@ def print_plan(config: TrainConfig, rows: list[PlannedStage], as_json: bool) -> 
     games = sum(row.fitness_games for row in rows)
     if games:
         console.print(f"fitness: {games} games of {config.fitness_episodes:,} episodes")
+    if estimate.reason:
+        console.print(f"time: no estimate, because {estimate.reason}")
+    else:
+        console.print(
+            f"time: about {format_duration(estimate.total)} on this machine if it is idle, give or "
+            "take a factor of 2 or 3, without compilation and fitness"
+        )
 
 
 @dataclass(frozen=True)

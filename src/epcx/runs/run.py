@@ -8,7 +8,8 @@ agents/3-2/0/sheep.safetensors   the agent sets that came out of the stage 3-2, 
 snapshots/3-2/500/0/sheep.safetensors   the policies of match 0 after 500 episodes, if asked for
 result.json        how it ended
 checkpoints/       what is needed to go on, while it is not finished
-tensorboard/       the same metrics, if asked for
+tracking.json      what follows the training, if asked for: TensorBoard, Weights & Biases
+tensorboard/       the same metrics for TensorBoard
 """
 
 import fcntl
@@ -40,6 +41,7 @@ METRICS = "metrics.jsonl"
 LINEAGE = "lineage.json"
 RESULT = "result.json"
 DIGESTS = "digests.jsonl"
+TRACKING = "tracking.json"
 LOCK = "lock"
 AGENTS = "agents"
 SNAPSHOTS = "snapshots"
@@ -54,8 +56,6 @@ class RunFolder:
         self.path = path
         self.config = config
         self.checkpoints = Checkpoints(path / "checkpoints")
-        self.board: Any = None
-        self.boards: dict[str, Any] = {}
         self._lock_file: IO[str] | None = None
         self._checksums: dict[str, set[str]] = {}
         self._checksums_size = -1
@@ -66,10 +66,8 @@ class RunFolder:
         path: Path,
         settings: dict[str, Any],
         provenance: dict[str, Any],
-        tensorboard: bool = False,
     ) -> "RunFolder":
         """A new folder, locked by this process; one that has files is never touched."""
-        writer = tensorboard_writer() if tensorboard else None
         check_unused(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -78,7 +76,6 @@ class RunFolder:
         run = cls(path, {"format": FORMAT, **settings, PROVENANCE: provenance})
         run.lock()
         check_unused(path)  # by a process that had the lock before
-        run.board = writer
         run.write(CONFIG, run.config)
         return run
 
@@ -89,21 +86,8 @@ class RunFolder:
             raise InputError(f"{path} is not a run: it has no {CONFIG}")
         if not isinstance(config, dict):
             raise InputError(f"{path / CONFIG} is damaged: it holds no settings")
-        run = cls(path, config)
-        version = run.provenance.get("epcx")
-        if isinstance(version, str) and version_numbers(version) > version_numbers(__version__):
-            raise InputError(
-                f"{path} was written by epcx {version}, newer than this {__version__}: upgrade epcx"
-            )
-        if "hyper" in config:
-            raise InputError(
-                f"{path} was written by epcx 0.1, whose settings have other names: train it again, "
-                "or use it with epcx 0.1"
-            )
-        if config.get("format") != FORMAT:
-            found = config.get("format")
-            raise InputError(f"{path} has format {found!r}, but this version reads {FORMAT!r}")
-        return run
+        check_format(path, config)
+        return cls(path, config)
 
     @staticmethod
     def exists(path: Path) -> bool:
@@ -167,14 +151,6 @@ class RunFolder:
                 file.writelines(lines)
         except OSError as error:
             raise RunError(f"{self.path / METRICS} cannot be written: {reason(error)}") from None
-        for row in rows if self.board else ():
-            name = f"{row['population']}/{row['match']}"
-            if name not in self.boards:
-                place = str(self.path / "tensorboard" / name)
-                self.boards[name] = self.board(place, flush_secs=10, purge_step=row["episodes"])
-            for metric, value in row.items():
-                if isinstance(value, float):
-                    self.boards[name].add_scalar(metric, value, row["episodes"])
 
     def metrics(self) -> list[dict[str, Any]]:
         path = self.path / METRICS
@@ -219,8 +195,6 @@ class RunFolder:
 
     def write_result(self, result: dict[str, Any]) -> None:
         self.write(RESULT, result)
-        for board in self.boards.values():
-            board.close()
 
     @property
     def result(self) -> dict[str, Any]:
@@ -392,6 +366,24 @@ def read_json(folder: Path, name: str) -> Any:
         raise InputError(f"{folder / name} is damaged: it is not JSON") from None
 
 
+def check_format(path: Path, config: dict[str, Any]) -> None:
+    """Refuses settings of other versions."""
+    provenance = config.get(PROVENANCE)
+    version = provenance.get("epcx") if isinstance(provenance, dict) else None
+    if isinstance(version, str) and version_numbers(version) > version_numbers(__version__):
+        raise InputError(
+            f"{path} was written by epcx {version}, newer than this {__version__}: upgrade epcx"
+        )
+    if "hyper" in config:
+        raise InputError(
+            f"{path} was written by epcx 0.1, whose settings have other names: train it again, "
+            "or use it with epcx 0.1"
+        )
+    if config.get("format") != FORMAT:
+        found = config.get("format")
+        raise InputError(f"{path} has format {found!r}, but this version reads {FORMAT!r}")
+
+
 def version_numbers(version: str) -> list[int]:
     """Of a version, for comparison: 0.10.1 comes after 0.9."""
     return [int(part) for part in re.findall(r"[0-9]{1,9}", version)[:3]]
@@ -445,13 +437,3 @@ def open_without_waiting(path: str, flags: int) -> int:
 
 def is_finite(value: Any) -> bool:
     return not isinstance(value, float) or math.isfinite(value)
-
-
-def tensorboard_writer() -> Any:
-    try:
-        from tensorboardX import SummaryWriter
-    except ImportError:
-        raise InputError(
-            "tensorboard needs the package tensorboardX: pip install 'epcx[track]'"
-        ) from None
-    return SummaryWriter

@@ -19,7 +19,7 @@ from epcx.networks.kernels.pallas_embedding import TILING as EMBEDDING_TILING
 from epcx.networks.kernels.pallas_encoder import Options
 
 _precision = ContextVar("precision", default="bf16")
-_portable = ContextVar("portable", default=False)
+_traced: ContextVar[set[str] | None] = ContextVar("traced", default=None)
 
 
 class Kernels(NamedTuple):
@@ -59,8 +59,15 @@ def select(rows: Any, features: Sequence[int], actions: int = 1) -> Kernels:
     the numbers of features of the agent itself and of each entity type, `actions` is the length of
     an action; who only encodes needs none. The choice is made while a program is traced.
     """
-    if _portable.get():
-        return XLA
+    traced = _traced.get()
+    if traced is None:
+        return fastest(rows, features, actions)
+    if isinstance(rows, int):
+        traced.add(fastest(rows, features, actions).name)
+    return XLA
+
+
+def fastest(rows: int, features: Sequence[int], actions: int) -> Kernels:
     if pallas.supports(features, actions) and pallas.usable():
         precision = current_precision()
         embedding = Options(precision, tiling=EMBEDDING_TILING)
@@ -79,13 +86,18 @@ def describe() -> str:
 
 
 @contextlib.contextmanager
-def portable() -> Iterator[None]:
-    """Programs that are traced within are plain JAX, which runs on any machine without epcx."""
-    token = _portable.set(True)
+def plain_only() -> Iterator[set[str]]:
+    """Programs that are traced within are plain JAX: they run on any machine without epcx, and
+    their operations can be counted.
+
+    Collects the names of the implementations that they would have had.
+    """
+    names: set[str] = set()
+    token = _traced.set(names)
     try:
-        yield
+        yield names
     finally:
-        _portable.reset(token)
+        _traced.reset(token)
 
 
 def current_precision() -> str:
