@@ -8,7 +8,7 @@ import pytest
 from epcx import presets
 from epcx.errors import InputError
 from epcx.evaluation.results import CROSSPLAY, CURVE, GENERALISATION, REFERENCE, SCORE
-from epcx.evaluation.study import Study
+from epcx.evaluation.study import Study, game_episodes
 from epcx.evaluation.tournament import Tournament
 from epcx.evaluation.variants import summarise_trainings, variant
 from epcx.runs.run import RunFolder
@@ -75,6 +75,15 @@ def test_crossplay_and_generalisation_are_at_the_largest_population(runs):
     assert {entry.population for entry in doubled} == {"4-4"}
     assert {entry.method for entry in doubled} == {"epc", "scripted", "random"}  # no MLP
     assert {entry.against for entry in doubled} == {"epc"}
+
+
+def test_curves_and_doubled_populations_have_shorter_games():
+    assert [game_episodes(p, 10_000) for p in (SCORE, GENERALISATION, CURVE)] == [
+        10_000,
+        2_000,
+        1_000,
+    ]
+    assert {game_episodes(p, 500) for p in (SCORE, CROSSPLAY, GENERALISATION, CURVE)} == {500}
 
 
 def test_generalisation_is_against_all_methods_that_can_play(runs, tmp_path):

@@ -32,7 +32,8 @@ from epcx.runs.run import RunFolder
 from epcx.teams import RunPlayers, SnapshotPlayers
 
 MAIN_METHOD = "epc"  # against which the paper lets all methods play
-CURVE_EPISODES = 1_000
+# The most episodes of each game: curves have many, and doubled populations take the longest.
+MAX_GAME_EPISODES = {CURVE: 1_000, GENERALISATION: 2_000}
 
 
 @dataclass(frozen=True)
@@ -312,7 +313,7 @@ class Study:
         results = []
         for number, entry in enumerate(entries):
             on_played(number, len(entries))
-            length = min(episodes, CURVE_EPISODES) if entry.purpose == CURVE else episodes
+            length = game_episodes(entry.purpose, episodes)
             game = self.at(entry.population)
             if entry.population not in tournaments:
                 tournaments[entry.population] = Tournament(game, cache=cache)
@@ -321,6 +322,11 @@ class Study:
             results.append(entry.result(summary[entry.role]))
         on_played(len(entries), len(entries))
         return results
+
+
+def game_episodes(purpose: str, episodes: int) -> int:
+    """The episodes of each game of a purpose, in a study of so many."""
+    return min(episodes, MAX_GAME_EPISODES.get(purpose, episodes))
 
 
 def game_of(configs: Sequence[TrainConfig]) -> str:

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 
 from epcx.evaluation.players import FIXED_PLAYERS
-from epcx.evaluation.results import Cell
+from epcx.evaluation.results import SCORE, Cell
+from epcx.evaluation.study import game_episodes
 from epcx.reports import figures
 from epcx.reports.chart import Chart, label
 from epcx.reports.report_data import ReportData
@@ -27,10 +28,12 @@ def score_table(
     role: str,
     published: Mapping[str, Mapping[str, float]] | None = None,
     highlight: bool = True,
+    purpose: str = SCORE,
 ) -> ReportTable:
     """A row per population and a column per method.
 
-    `highlight` marks the best of the methods that share their settings.
+    `highlight` marks the best of the methods that share their settings; `purpose` is that of the
+    games behind the cells.
     """
     study = data.study
     found = {method for cells in groups.values() for method in cells}
@@ -62,7 +65,8 @@ def score_table(
                 }
             )
         rows.append(row)
-    notes = [explain_cells((x for cells in groups.values() for x in cells.values()), data.episodes)]
+    shown = (x for cells in groups.values() for x in cells.values())
+    notes = [explain_cells(shown, game_episodes(purpose, data.episodes))]
     if highlight and len(data.groups) > 1:
         notes.append("Marked: the highest of the methods with the same settings.")
     notes.append(budget_note(study, list(groups), methods))

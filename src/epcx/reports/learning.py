@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from epcx.evaluation.results import CURVE
-from epcx.evaluation.study import CURVE_EPISODES
+from epcx.evaluation.study import game_episodes
 from epcx.reports import figures
 from epcx.reports.chart import Chart, label
 from epcx.reports.figures import Curve, Values
@@ -122,7 +122,7 @@ def second_stage(data: ReportData) -> Section | None:
     if not results:
         return None
     population = results[0].population
-    reference, episodes = study.reference(population), min(CURVE_EPISODES, data.episodes)
+    reference, episodes = study.reference(population), game_episodes(CURVE, data.episodes)
     final = f"the final agents of {label(reference)}"
     opponents = f" against {final if reference in data.configs else f'{reference} players'}"
     text = [

@@ -209,7 +209,7 @@ def generalisation(data: ReportData) -> Section | None:
     for role in roles_of(table):
         groups, name = by_population(table, role), f"generalisation-{slug(role)}"
         title = f"Reward of {role}"
-        section.tables.append(score_table(data, name, title, groups, role))
+        section.tables.append(score_table(data, name, title, groups, role, purpose=GENERALISATION))
         section.charts += bar_charts(data, name, title, "reward per episode", groups, {})
         add_normalised(section, data, table, role, "generalisation-normalised")
     return section
