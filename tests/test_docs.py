@@ -3,8 +3,8 @@
 The Python blocks of a document run in order, as in a notebook, in a folder that has `examples` and
 `results` as a checkout has. A block whose first line is the name of a file, such as `# my_game.py`,
 is saved as that file instead. A block that begins with `# pip install "epcx[clients]"` needs that
-extra: `tests/clients` runs it. Blocks in other languages (`toml`, `bibtex`) are not run. Blocks
-without a language are command lines, what they print, or outlines.
+extra: `tests/clients` runs it. Blocks in other languages (`toml`, `yaml`, `bibtex`) are not run.
+Blocks without a language are command lines, what they print, or outlines.
 """
 
 import re
@@ -29,7 +29,7 @@ PYTHON = {
     name: re.findall(r"^```python\n(.*?)^```", text, re.S | re.M)
     for name, text in DOCUMENTS.items()
 }
-LANGUAGES = {"", "python", "toml", "bibtex"}
+LANGUAGES = {"", "python", "toml", "yaml", "bibtex"}
 COMMAND_LINES = sorted(
     {
         line.strip()

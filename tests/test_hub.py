@@ -186,7 +186,7 @@ def test_failed_download_is_one_sentence_and_leaves_nothing(server, tmp_path, er
         ("{", "it is not JSON"),
         ("[]", "it is [], not an object"),
         ('{"format": "epcx hub 9", "teams": []}', "format is 'epcx hub 9'"),
-        ('{"format": "epcx hub 1", "teams": [{"name": 3}]}', "there is no"),
+        ('{"format": "epcx hub 1", "teams": [{"name": 3}]}', "teams[0].name is 3, not text"),
         ('{"format": "epcx hub 1", "teams": []}', "has no team 'food/epc'"),
     ],
 )
@@ -250,7 +250,8 @@ def test_command_of_a_card_gives_the_settings_of_the_run(name):
     types = kind.types(options.read(kind, words, strict=False))
     given = options.read(kind, words, types)
     assert (
-        options.build(kind, given, kind.default(given), types).config.to_json() == config.to_json()
+        options.build(kind, given, kind.default(given), types).settings.to_json()
+        == config.to_json()
     )
 
 

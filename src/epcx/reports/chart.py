@@ -43,13 +43,7 @@ class Look:
         return {"color": self.colour, "linestyle": style, "marker": self.marker, "ms": 4.5}
 
 
-PAPER_LOOKS = {
-    "epc": Look(paper.COLOURS["epc"], "o"),
-    "vanilla-pc": Look(paper.COLOURS["vanilla-pc"], "s", (5.0, 1.6)),
-    "att-maddpg": Look(paper.COLOURS["att-maddpg"], "^", (3.0, 1.2, 1.0, 1.2)),
-    "maddpg": Look(paper.COLOURS["maddpg"], "D", (1.4, 1.2)),
-    "mean-field": Look(paper.COLOURS["mean-field"], "v", (6.0, 1.4, 1.0, 1.4, 1.0, 1.4)),
-}
+PAPER_LOOKS = {method: Look(*look) for method, look in paper.LOOKS.items()}
 FIXED_LOOKS = {
     name: Look(colour) for name, colour in zip(FIXED_PLAYERS, ("#8b9099", "#bcbfc5"), strict=True)
 }

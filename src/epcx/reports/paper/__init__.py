@@ -12,12 +12,13 @@ LABELS = {  # in the order of the paper's tables
     "vanilla-pc": "vanilla-PC",
     "epc": "EPC",
 }
-COLOURS = {  # of Okabe and Ito, which the colour-blind can tell apart
-    "maddpg": "#cc79a7",
-    "mean-field": "#56b4e9",
-    "att-maddpg": "#009e73",
-    "vanilla-pc": "#0072b2",
-    "epc": "#d55e00",
+# Colours of Okabe and Ito, which the colour-blind can tell apart, markers and dashes.
+LOOKS: dict[str, tuple[str, str, tuple[float, ...]]] = {
+    "maddpg": ("#cc79a7", "D", (1.4, 1.2)),
+    "mean-field": ("#56b4e9", "v", (6.0, 1.4, 1.0, 1.4, 1.0, 1.4)),
+    "att-maddpg": ("#009e73", "^", (3.0, 1.2, 1.0, 1.2)),
+    "vanilla-pc": ("#0072b2", "s", (5.0, 1.6)),
+    "epc": ("#d55e00", "o", ()),
 }
 OPPONENT = "epc"  # the method that all others play against in its tables
 BASELINE = "maddpg"  # that it shows against itself, beside EPC
