@@ -41,8 +41,17 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             name = repository_path(page.src_uri, target["target"])
             added = files.get_file_from_path(site_path(name))
             if not name.startswith("docs/") and not added and (ROOT / name).is_file():
-                files.append(File.generated(config, name, abs_src_path=str(ROOT / name)))
+                for path in with_its_files(ROOT / name):
+                    place = path.relative_to(ROOT).as_posix()
+                    files.append(File.generated(config, place, abs_src_path=str(path)))
     return files
+
+
+def with_its_files(path: Path) -> list[Path]:
+    """A file; of a report also the tables, figures and replays that its page links to."""
+    if path.name != "index.html":
+        return [path]
+    return sorted(found for found in path.parent.rglob("*") if found.is_file())
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
