@@ -83,7 +83,6 @@ def test_tensorboard_goes_on_where_a_resumed_training_does(run):
 
 @pytest.fixture
 def offline(monkeypatch):
-    pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
     monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
