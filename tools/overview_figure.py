@@ -15,6 +15,7 @@ from matplotlib import pyplot as plt
 
 from epcx.methods import PAPER
 from epcx.reports.chart import label, palette
+from epcx.reports.normalised import rescaled
 
 ROOT = Path(__file__).parent.parent
 GAMES = {
@@ -41,14 +42,10 @@ def read(game: str) -> tuple[Scores, Scores]:
 def normalised(scores: Scores, method: str) -> list[float]:
     """At each population the mean over roles, where 0 is the lowest of all methods and 1 the
     highest."""
-    found = []
-    for roles in scores.values():
-        scaled = []
-        for rewards in roles.values():
-            low, high = min(rewards.values()), max(rewards.values())
-            scaled.append((rewards.get(method, np.nan) - low) / (high - low))
-        found.append(float(np.mean(scaled)))
-    return found
+    return [
+        float(np.mean([rescaled(rewards).get(method, np.nan) for rewards in roles.values()]))
+        for roles in scores.values()
+    ]
 
 
 def main() -> None:
