@@ -10,6 +10,7 @@ from epcx import games, learners, methods
 from epcx.config import TrainConfig
 from epcx.execution.match_trainer import MatchTrainer
 from epcx.learners import MADDPGConfig, MAPPOConfig
+from epcx.learners.learner import ScheduledLearner
 from epcx.runs.checkpoint import Checkpoints, MatchUpdate
 from tests.es_learner import ESConfig, EvolutionStrategies
 
@@ -19,16 +20,21 @@ TINY = {"batch_size": 32, "buffer_size": 400, "num_envs": 4, "learning_starts": 
 def all_learners():
     """Of every method, and with every network; those that are the same once."""
     of_methods = [TrainConfig("food-collection", name).learner_config for name in methods.METHODS]
-    networks = [MADDPGConfig("attention-separate"), MADDPGConfig(clip_per="variable")]
+    networks = [
+        MADDPGConfig("attention-separate"),
+        MADDPGConfig(clip_per="variable"),
+        MADDPGConfig("relational", anneal=True),
+    ]
     for config in dict.fromkeys(replace(config, **TINY) for config in of_methods + networks):
         yield pytest.param("maddpg", config, id=f"maddpg {config.network} {config.clip_per}")
     ppo = MAPPOConfig(num_envs=4, epochs=1, minibatches=2)
     yield pytest.param("mappo", ppo, id="mappo")
+    yield pytest.param("mappo", replace(ppo, network="relational"), id="mappo relational")
     yield pytest.param("ippo", replace(ppo, network="mlp"), id="ippo")
     yield pytest.param(EvolutionStrategies, ESConfig(), id="es")
 
 
-@pytest.mark.parametrize(("name", "config"), all_learners())
+@pytest.mark.parametrize(("name", "config"), list(all_learners()))
 def test_update_after_a_resume_is_the_same(tmp_path, name, config):
     """Weights, targets, moments of the optimisers, keys, worlds and buffer, bit by bit.
 
@@ -36,6 +42,8 @@ def test_update_after_a_resume_is_the_same(tmp_path, name, config):
     """
     game = games.make("food-collection", "2")
     learner = learners.make(name, game, config)
+    if isinstance(learner, ScheduledLearner):
+        learner = learner.with_updates(20)
     first, second = (MatchTrainer(learner, 2, jax.devices()[:1]) for _ in range(2))
     first.start(jax.random.key(0))
     checkpoints, done = Checkpoints(tmp_path), 0

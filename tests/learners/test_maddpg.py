@@ -258,6 +258,24 @@ def test_all_networks_train_in_particle_games(network, name):
     train_two_updates(learner)
 
 
+def test_annealed_learning_rate_falls_to_zero_over_a_stage():
+    """With gradients that are all the same, Adam's steps are as large as its learning rate."""
+    game = games.make("food-collection", "1")
+    constant = MADDPG(game, MADDPGConfig(learning_rate=0.1))
+    annealed = MADDPG(game, MADDPGConfig(learning_rate=0.1, anneal=True)).with_updates(4)
+    for learner, rates in (
+        (constant, [0.1] * 5),
+        (constant.with_updates(4), [0.1] * 5),
+        (annealed, [0.1, 0.075, 0.05, 0.025, 0.0]),
+    ):
+        optimiser, steps = learner.optimiser, []
+        state = optimiser.init(jnp.zeros(()))
+        for _ in rates:
+            step, state = optimiser.update(jnp.asarray(0.3), state)
+            steps.append(-float(step))
+        np.testing.assert_allclose(steps, rates, atol=1e-6)
+
+
 @pytest.mark.parametrize("clip_per", ["network", "variable"])
 def test_gradients_are_clipped_per_network_or_per_variable(clip_per):
     """Two steps of Adam from the equations, with gradients of which one is large, one small."""

@@ -35,7 +35,7 @@ from epcx.learners.maddpg_config import BOUNDS
         ({"num_envs": -3}, "num-envs -3"),
         ({"steps_per_update": 0}, "steps-per-update 0"),
         ({"learning_starts": 0}, "learning-starts 0"),
-        ({"network": "cnn"}, "unknown network 'cnn': there are attention, attention-separate, mlp"),
+        ({"network": "cnn"}, "unknown network 'cnn': there are attention, attention-separate, rel"),
         ({"clip_per": "layer"}, "unknown clip-per 'layer': there are network, variable"),
         ({"precision": "fp8"}, "unknown precision 'fp8': there are float32, tf32, bf16"),
     ],

@@ -199,6 +199,25 @@ def test_values_do_not_depend_on_the_order_of_others_nor_on_the_dead(played, nam
     )
 
 
+@pytest.mark.parametrize("name", LEARNERS)
+def test_relational_values_equal_the_equations(played, name):
+    _, samples, _ = played
+    learner = replace(LEARNERS[name], config=replace(SMALL, network="relational"))
+    agents = jax.jit(learner.init)(jax.random.key(0))
+    worlds = jax.tree.map(lambda x: x[0], samples.worlds)
+    worlds = replace(worlds, alive=jnp.ones((4, 3), bool).at[1, 0].set(False))
+    values = jax.jit(learner.values)(agents, worlds)
+    world = jax.tree.map(lambda x: x[..., 0], worlds)
+    view = GAME.observe(world)
+    for i in np.flatnonzero(world.alive):
+        critic = jax.tree.map(lambda x: np.asarray(x)[i], agents.critic)  # noqa: B023
+        if name == "ippo":
+            (expected,) = reference.relational_logits(critic.network, view, i)
+        else:
+            expected = reference.relational_value(critic, GAME, view, None, world.alive, i)
+        np.testing.assert_allclose(values[i, 0], expected, rtol=1e-3, atol=1e-4)
+
+
 def test_critic_of_ippo_sees_only_what_its_agent_sees(played):
     """And that of MAPPO sees what others see: a wolf's own velocity changes a sheep's value."""
     _, samples, _ = played
@@ -252,7 +271,9 @@ def test_roles_with_fewer_actions_never_take_others():
     np.testing.assert_array_equal(actions.sum(1), 1)
 
 
-@pytest.mark.parametrize(("name", "network"), [("mappo", "attention"), ("ippo", "mlp")])
+@pytest.mark.parametrize(
+    ("name", "network"), [("mappo", "attention"), ("mappo", "relational"), ("ippo", "mlp")]
+)
 def test_one_collector_learns_to_stand_on_its_food(name, network):
     game = games.make("food-collection", "1")
     config = MAPPOConfig(network, learning_rate=0.003, num_envs=32)

@@ -1,4 +1,4 @@
-"""The paper's networks as slow loops in NumPy, written from its equations and figure 1."""
+"""Networks as slow loops in NumPy: the paper's, from its equations and figure 1, and others."""
 
 import numpy as np
 
@@ -76,4 +76,63 @@ def value(critic, game, view, actions, alive, agent):
         members = [embedded[j] for j in range(game.num_agents) if alive[j] and belongs(j)]
         mixed = attention(query, [dense(critic.keys[module], x) for x in members], members)
         parts.append(layer_norm(mixed))
+    return mlp(critic.value, np.concatenate(parts), leaky_relu)[0]
+
+
+def block(network, tokens, asking):
+    """Self-attention with two heads and an MLP, around which the tokens are added."""
+    normal = [layer_norm(token) for token in tokens]
+    queries, keys, values = (
+        [dense(layer, x) for x in normal] for layer in (network.query, network.key, network.value)
+    )
+    half = len(tokens[0]) // 2
+    outputs = []
+    for i in range(asking):
+        heads = [
+            attention(queries[i][part], [k[part] for k in keys], [v[part] for v in values])
+            for part in (slice(0, half), slice(half, None))
+        ]
+        x = tokens[i] + dense(network.output, np.concatenate(heads))
+        outputs.append(x + mlp(network.mlp, layer_norm(x)))
+    return outputs
+
+
+def relational_encode(encoder, view, agent):
+    """What one agent sees: its own token after two blocks over itself and all it sees."""
+    tokens = [mlp(encoder.own, np.asarray(view.own[agent], float))]
+    for name in sorted(encoder.entities):
+        features, mask = (np.asarray(x[agent]) for x in view.entities[name])
+        tokens += [mlp(encoder.entities[name], x.astype(float)) for x in features[mask]]
+    first, last = encoder.blocks
+    (mine,) = block(last, block(first, tokens, len(tokens)), 1)
+    return relu(layer_norm(mine))
+
+
+def relational_logits(policy, view, agent):
+    return mlp(policy.head, relational_encode(policy.encoder, view, agent), leaky_relu)
+
+
+def relational_value(critic, game, view, actions, alive, agent):
+    """Q of one agent; V of critics without actions."""
+    mine = relational_encode(critic.encoder, view, agent)
+    with_actions = hasattr(critic, "action")
+    if with_actions:
+        action = relu(dense(critic.action, np.asarray(actions[agent], float)))
+        mine = relu(dense(critic.combine, np.concatenate([mine, action])))
+
+    def embedded(j):
+        own = [np.asarray(view.own[j], float)]
+        features = [*own, np.asarray(actions[j], float)] if with_actions else own
+        return relu(mlp(critic.others.embed, np.concatenate(features)))
+
+    role = np.repeat(np.arange(len(game.roles)), game.population.counts)
+    query, parts = dense(critic.others.query, mine), [mine]
+    for same in (True, False)[: len(game.roles)]:
+        members = [
+            embedded(j)
+            for j in range(game.num_agents)
+            if alive[j] and j != agent and (role[j] == role[agent]) == same
+        ]
+        keys = [dense(critic.others.key, x) for x in members]
+        parts.append(layer_norm(attention(query, keys, members)))
     return mlp(critic.value, np.concatenate(parts), leaky_relu)[0]

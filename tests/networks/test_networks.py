@@ -15,6 +15,8 @@ from epcx.networks.seat import seats
 from tests.games.worlds import random_world
 from tests.networks import reference
 
+REFERENCES = {"relational": (reference.relational_logits, reference.relational_value)}
+POPULATION_INVARIANT = ["attention", "relational"]
 CASES = [("grassland", "3-2"), ("adversarial-battle", "2-4"), ("food-collection", "3")]
 
 
@@ -85,9 +87,10 @@ def to_jax(tree):
     [
         *(("attention", *case, copies) for case in CASES for copies in (1, 9)),
         ("attention-separate", "grassland", "3-2", 9),
+        *(("relational", *case, 2) for case in CASES),
     ],
 )
-def test_attention_networks_equal_the_equations(network, name, population, copies):
+def test_networks_equal_the_equations(network, name, population, copies):
     game = games.make(name, population)
     agents = new_agents(network, game, 0)
     agents = jax.tree.map(lambda x: x + 0.1, agents)  # biases, too, should matter
@@ -95,12 +98,12 @@ def test_attention_networks_equal_the_equations(network, name, population, copie
     view = observe(game, world)
     logits = all_logits(game, network, agents, world, copies)
     values = all_q_values(game, network, agents, world, actions, copies)
+    logits_by, value_by = REFERENCES.get(network, (reference.logits, reference.value))
     for i in range(game.num_agents):
         agent = one(agents, i)
-        np.testing.assert_allclose(
-            logits[i], reference.logits(agent.policy, view, i), rtol=1e-3, atol=1e-4
-        )
-        expected = reference.value(agent.critic, game, view, actions, world.alive, i)
+        expected = logits_by(agent.policy, view, i)
+        np.testing.assert_allclose(logits[i], expected, rtol=1e-3, atol=1e-4)
+        expected = value_by(agent.critic, game, view, actions, world.alive, i)
         np.testing.assert_allclose(values[i], expected, rtol=1e-3, atol=1e-4)
 
 
@@ -149,10 +152,11 @@ def permuted(world, order):
     )
 
 
+@pytest.mark.parametrize("network", POPULATION_INVARIANT)
 @pytest.mark.parametrize(("name", "population"), CASES)
-def test_outputs_do_not_depend_on_the_order_of_others_and_food(name, population):
+def test_outputs_do_not_depend_on_the_order_of_others_and_food(name, population, network):
     game = games.make(name, population)
-    agents = new_agents("attention", game, 1)
+    agents = new_agents(network, game, 1)
     world, actions = random_world(game, seed=5)
     order = np.arange(game.num_agents)
     for members in game.members.values():  # agent 0 stays, the others of each role are reversed
@@ -170,9 +174,10 @@ def test_outputs_do_not_depend_on_the_order_of_others_and_food(name, population)
     )
 
 
-def test_outputs_do_not_depend_on_dead_agents():
+@pytest.mark.parametrize("network", POPULATION_INVARIANT)
+def test_outputs_do_not_depend_on_dead_agents(network):
     small, large = games.make("grassland", "2-2"), games.make("grassland", "4-3")
-    agents = new_agents("attention", small, 1)
+    agents = new_agents(network, small, 1)
     world, actions = random_world(small, seed=6)
     world = replace(world, alive=jnp.ones(4, bool))
     crowd, more_actions = random_world(large, seed=7)
@@ -197,25 +202,28 @@ def test_outputs_do_not_depend_on_dead_agents():
         )
 
 
-def test_agent_of_a_small_population_acts_in_a_large_one():
+@pytest.mark.parametrize("network", POPULATION_INVARIANT)
+def test_agent_of_a_small_population_acts_in_a_large_one(network):
+    logits_by, value_by = REFERENCES.get(network, (reference.logits, reference.value))
     small, large = games.make("grassland", "3-2"), games.make("grassland", "24-16")
-    agent = to_jax(one(new_agents("attention", small, 0), 0))
+    agent = to_jax(one(new_agents(network, small, 0), 0))
     world, actions = random_world(large, seed=1)
     view = observe(large, world)
-    expected = reference.logits(agent.policy, view, 7)
+    expected = logits_by(agent.policy, view, 7)
     np.testing.assert_allclose(logits_of(large, agent, world, 7), expected, rtol=1e-3, atol=1e-4)
-    expected = reference.value(agent.critic, large, view, actions, world.alive, 7)
+    expected = value_by(agent.critic, large, view, actions, world.alive, 7)
     np.testing.assert_allclose(
         q_value_of(large, agent, world, actions, 7), expected, rtol=1e-3, atol=1e-4
     )
 
 
-def test_last_survivor_has_finite_values_and_gradients():
+@pytest.mark.parametrize("network", POPULATION_INVARIANT)
+def test_last_survivor_has_finite_values_and_gradients(network):
     """Every set but the food is empty."""
     game = games.make("grassland", "2-1")
     world, actions = random_world(game, seed=1)
     world = replace(world, alive=jnp.array([True, False, False]))
-    agent = to_jax(one(new_agents("attention", game, 0), 0))
+    agent = to_jax(one(new_agents(network, game, 0), 0))
     value, gradient = jax.jit(
         jax.value_and_grad(lambda agent: q_value_of(game, agent, world, actions, 0))
     )(agent)
@@ -266,8 +274,9 @@ def test_gradient_of_attention_equals_automatic_differentiation():
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
-def test_agents_share_no_weights():
-    agents = new_agents("attention", games.make("grassland", "3-2"), 0)
+@pytest.mark.parametrize("network", POPULATION_INVARIANT)
+def test_agents_share_no_weights(network):
+    agents = new_agents(network, games.make("grassland", "3-2"), 0)
     for leaf in jax.tree.leaves((agents.policy, agents.critic)):
         if np.asarray(leaf).any():  # biases start at 0
             assert len(np.unique(np.asarray(leaf).reshape(5, -1), axis=0)) == 5

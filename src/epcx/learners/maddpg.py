@@ -81,7 +81,8 @@ class MADDPG(NetworkLearner):
     `slices` and `agents_at_once` lay an update out in time: gradients are accumulated over slices
     of the batch, for some agents in parallel. `shards` is the number of devices that share the
     match: all of them play the same, and each keeps a shard of the buffer and of every batch.
-    The three change speed and memory only.
+    The three change speed and memory only. `total` is the number of updates over which the learning
+    rate falls.
     """
 
     game: Game
@@ -89,6 +90,7 @@ class MADDPG(NetworkLearner):
     slices: int = 1
     agents_at_once: int | None = None
     shards: int = 1
+    total: int | None = None
 
     name = "maddpg"
     Config = MADDPGConfig
@@ -146,6 +148,9 @@ class MADDPG(NetworkLearner):
 
     def episodes(self, updates: int) -> int:
         return self.config.episodes(updates, self.game.horizon)
+
+    def with_updates(self, updates: int) -> "MADDPG":
+        return replace(self, total=updates) if self.config.anneal else self
 
     def with_policies(self, agents: Agent, policies: PyTree) -> Agent:
         where = lambda agents: (agents.policy, agents.target_policy)  # noqa: E731
@@ -379,7 +384,10 @@ class MADDPG(NetworkLearner):
         clip = optax.clip_by_global_norm(self.config.max_grad_norm)
         if self.config.clip_per == "variable":
             clip = clip_by_norm_per_variable(self.config.max_grad_norm)
-        return optax.chain(clip, optax.adam(self.config.learning_rate))
+        rate: optax.ScalarOrSchedule = self.config.learning_rate
+        if self.config.anneal and self.total is not None:
+            rate = optax.linear_schedule(rate, 0.0, self.total)
+        return optax.chain(clip, optax.adam(rate))
 
     def optimisers(self, agents: Agent) -> PyTree:
         """Fresh ones, of the policies and of the critics."""

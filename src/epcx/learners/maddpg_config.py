@@ -6,7 +6,9 @@ from typing import Any, Literal
 from epcx.errors import InputError
 from epcx.learners.hyperparameters import LARGEST, SMALLEST, Precision, check
 
-Network = Literal["attention", "attention-separate", "mlp", "mean-field", "mean-field-local"]
+Network = Literal[
+    "attention", "attention-separate", "relational", "mlp", "mean-field", "mean-field-local"
+]
 Clipping = Literal["network", "variable"]
 BOUNDS = {
     "learning_rate": (SMALLEST, 1.0),
@@ -33,12 +35,16 @@ class MADDPGConfig:
 
     network: Network = "attention"
     """attention (population-invariant, figure 1 of the paper), attention-separate (the critic
-    attends to teammates and to opponents with weights of their own), mlp (MADDPG's own), mean-field
-    (an MLP critic of all observations and the mean action of the others, as in the authors' code)
-    or mean-field-local (of the own observation instead, as in Yang et al. 2018)."""
+    attends to teammates and to opponents with weights of their own), relational (population-
+    invariant; all that an agent sees attends to each other), mlp (MADDPG's own), mean-field (an
+    MLP critic of all observations and the mean action of the others, as in the authors' code) or
+    mean-field-local (of the own observation instead, as in Yang et al. 2018)."""
 
     learning_rate: float = 0.01
     """Of Adam, for policies and critics; from 1e-12 to 1."""
+
+    anneal: bool = False
+    """Lower the learning rate linearly to zero over each stage."""
 
     gamma: float = 0.95
     """Discount factor, from 1e-12 to 1."""

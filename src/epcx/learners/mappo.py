@@ -23,8 +23,9 @@ from epcx.learners.mappo_config import PRESETS, MAPPOConfig
 from epcx.learners.network_learner import NetworkLearner
 from epcx.learners.rollout import MASKED_LOGIT, StepNoise, action_logits, available_actions
 from epcx.networks.kernels import precision
+from epcx.networks.relational import RelationalPolicy, RelationalValue
 from epcx.networks.seat import Seat, seats
-from epcx.networks.values import AttentionValue, LocalAttentionValue, MLPValue
+from epcx.networks.values import AttentionValue, LocalValue, MLPValue
 
 RETURNS_DECAY = 0.99  # of the running moments of returns, per update
 EPSILON = 1e-5  # of Adam, and of variances
@@ -122,6 +123,7 @@ class MAPPO(NetworkLearner):
     presets = PRESETS
     critics: ClassVar[dict[str, Callable[..., PyTree]]] = {
         "attention": AttentionValue,
+        "relational": RelationalValue,
         "mlp": MLPValue,
     }
 
@@ -357,7 +359,8 @@ class IPPO(MAPPO):
 
     name = "ippo"
     critics: ClassVar[dict[str, Callable[..., PyTree]]] = {
-        "attention": LocalAttentionValue,
+        "attention": LocalValue,
+        "relational": partial(LocalValue, policy=RelationalPolicy),
         "mlp": partial(MLPValue, local=True),
     }
 

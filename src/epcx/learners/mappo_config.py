@@ -6,7 +6,7 @@ from typing import Literal
 from epcx.errors import InputError
 from epcx.learners.hyperparameters import LARGEST, SMALLEST, Precision, check
 
-Network = Literal["attention", "mlp"]
+Network = Literal["attention", "relational", "mlp"]
 BOUNDS = {
     "learning_rate": (SMALLEST, 1.0),
     "gamma": (SMALLEST, 1.0),
@@ -24,7 +24,8 @@ class MAPPOConfig:
     """Options of proximal policy optimisation (PPO)."""
 
     network: Network = "attention"
-    """attention (population-invariant, as the paper's) or mlp (of flat observations)."""
+    """attention (population-invariant, as the paper's), relational (all that an agent sees attends
+    to each other) or mlp (of flat observations)."""
 
     learning_rate: float = 0.002
     """Of Adam, for policies and critics; from 1e-12 to 1."""

@@ -9,7 +9,7 @@ import jax
 from jaxtyping import Array, Key, PyTree
 
 from epcx.games import Game, World
-from epcx.networks import attention, mlp
+from epcx.networks import attention, mlp, relational
 
 
 class Agent(eqx.Module):
@@ -68,6 +68,14 @@ ATTENTION = Architecture(
     attention.activation_bytes,
     any_population=True,
 )
+RELATIONAL = replace(
+    ATTENTION,
+    name="relational",
+    policy=relational.RelationalPolicy,
+    critic=relational.RelationalCritic,
+    hidden_bytes=relational.hidden_bytes,
+    activation_bytes=relational.hidden_bytes,
+)
 MLP = Architecture(
     "mlp",
     mlp.observe,
@@ -87,6 +95,7 @@ ARCHITECTURES = {
             name="attention-separate",
             critic=partial(attention.AttentionCritic, separate=True),
         ),
+        RELATIONAL,
         MLP,
         replace(MLP, name="mean-field", critic=mlp.MeanFieldCritic),
         replace(MLP, name="mean-field-local", critic=partial(mlp.MeanFieldCritic, local=True)),

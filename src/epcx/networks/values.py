@@ -4,6 +4,8 @@ They are called with what all agents see (features first, batch last), who lives
 """
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -51,13 +53,18 @@ class AttentionValue(eqx.Module):
         return self.value(jnp.concatenate(parts))[0]
 
 
-class LocalAttentionValue(eqx.Module):
+class LocalValue(eqx.Module):
     """V of the own observation: the policy's network with one output."""
 
-    network: AttentionPolicy
+    network: Callable[[Observation], Float[Array, "1 batch"]]
 
-    def __init__(self, key: Key[Array, ""], game: Game):
-        self.network = AttentionPolicy(key, game, outputs=1)
+    def __init__(
+        self,
+        key: Key[Array, ""],
+        game: Game,
+        policy: Callable[..., Any] = AttentionPolicy,
+    ):
+        self.network = policy(key, game, outputs=1)
 
     def __call__(
         self, views: Observation, alive: Bool[Array, "agents batch"], seat: Seat
