@@ -3,14 +3,16 @@
 import json
 
 import jax
+import numpy as np
 import pytest
 from safetensors import safe_open
 
 import epcx
 from epcx.cli import main
 from epcx.errors import InputError
-from epcx.publish import publish, thinned
+from epcx.publish import in_half_precision, publish, thinned
 from epcx.runs.run import RunFolder
+from epcx.runs.weights import read
 from tests.factories import make_run
 
 
@@ -72,6 +74,25 @@ def test_publish_command_copies_all_sets_into_a_new_folder(capsys, error_of, run
     message = error_of("publish", run.path, "--out", tmp_path / "x", "--sets", "0")
     assert "sets 0 is not a whole number of at least 1" in message
     assert not (tmp_path / "x").exists()
+
+
+def test_half_precision_rounds_the_weights_and_halves_the_file(run, copy, tmp_path):
+    half = publish(run, tmp_path / "half", sets=1, half=True)
+    files = [folder.weights("2", 0, "collector") for folder in (half, copy)]
+    rounded, whole = (read(path)[1] for path in files)
+    for name, x in whole.items():
+        assert rounded[name].dtype == np.float16
+        np.testing.assert_array_equal(rounded[name], x.astype(np.float16))
+    smaller, larger = (sum(x.nbytes for x in arrays.values()) for arrays in (rounded, whole))
+    assert smaller == larger / 2
+    policies = epcx.load(half.path, "2").players["collector"].agents
+    assert {x.dtype for x in jax.tree.leaves(policies)} == {np.dtype(np.float32)}
+
+
+def test_weights_too_large_for_half_precision_are_refused(run):
+    path = run.weights("2", 0, "collector")
+    with pytest.raises(InputError, match="beyond 65504: publish them without --half"):
+        in_half_precision(path, np.float32([1.0, 70_000.0]))
 
 
 def test_unfinished_run_is_not_published(error_of, run, tmp_path):

@@ -24,6 +24,7 @@ GAMES = {
     "predator-prey": "Predator-prey",
     "grassland": "Grassland",
 }
+ENOUGH = 4  # methods at the largest population: between fewer, 0 and 1 say little
 Scores = dict[str, dict[str, dict[str, float]]]  # by population, role and method
 
 
@@ -39,6 +40,12 @@ def read(game: str) -> tuple[Scores, Scores]:
     return ours, theirs
 
 
+def trained_at_last(scores: Scores) -> int:
+    """How many methods were trained at the largest population."""
+    *_, roles = scores.values()
+    return max(map(len, roles.values()))
+
+
 def normalised(scores: Scores, method: str) -> list[float]:
     """At each population the mean over roles, where 0 is the lowest of all methods and 1 the
     highest."""
@@ -49,11 +56,11 @@ def normalised(scores: Scores, method: str) -> list[float]:
 
 
 def main() -> None:
-    published = [game for game in GAMES if (ROOT / "results" / game / "report").is_dir()]
-    figure, axes = plt.subplots(1, len(published), figsize=(4 * len(published), 3.4), sharey=True)
+    scores = {game: read(game) for game in GAMES if (ROOT / "results" / game / "report").is_dir()}
+    drawn = {game: both for game, both in scores.items() if trained_at_last(both[0]) >= ENOUGH}
+    figure, axes = plt.subplots(1, len(drawn), figsize=(4 * len(drawn), 3.4), sharey=True)
     looks = palette(PAPER)
-    for ax, game in zip(axes, published, strict=True):
-        ours, theirs = read(game)
+    for ax, (game, (ours, theirs)) in zip(axes, drawn.items(), strict=True):
         places = np.arange(len(ours))
         for method in PAPER:
             style = {"color": looks[method].colour, "marker": looks[method].marker}

@@ -6,11 +6,13 @@ import secrets
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from itertools import groupby, product
 from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 from epcx import cards, games
 from epcx.cards import CARD, README, Card
@@ -34,17 +36,19 @@ def publish(
     sets: int | None = None,
     lines: int = 25,
     card: Card | None = None,
+    half: bool = False,
 ) -> RunFolder:
     """Without critics, snapshots and all but the best sets; with fewer lines of the log.
 
-    It is made in a folder beside and renamed, so that it is there completely or not at all.
+    Weights may be in half precision. It is made in a folder beside and renamed, so that it is there
+    completely or not at all.
     """
     config = check(source, folder, sets, lines)
     theirs = Path(os.path.realpath(folder))
     temporary = theirs.parent / f".{theirs.name}-{secrets.token_hex(6)}"
     try:
         copy = RunFolder.create(temporary, source.settings, source.provenance)
-        fill(copy, source, config, sets, lines)
+        fill(copy, source, config, sets, lines, half)
         if card is not None:
             write_bytes(temporary / CARD, cards.to_json(card))
             write_bytes(temporary / README, cards.to_markdown(source, card).encode())
@@ -77,7 +81,12 @@ def check(source: RunFolder, folder: Path, sets: int | None, lines: int) -> Trai
 
 
 def fill(
-    copy: RunFolder, source: RunFolder, config: TrainConfig, sets: int | None, lines: int
+    copy: RunFolder,
+    source: RunFolder,
+    config: TrainConfig,
+    sets: int | None,
+    lines: int,
+    half: bool,
 ) -> None:
     for population in source.stages():
         learner = config.make_learner(games.make(config.game, population))
@@ -86,12 +95,25 @@ def fill(
             for role in learner.game.members:
                 path, kind = source.weights(population, rank, role), weights_metadata(learner, role)
                 policies = load_weights(path, like, kind, learner.policies)
+                if half:
+                    policies = jax.tree.map(partial(in_half_precision, path), policies)
                 names = learner.policies(names_of(like))
                 pairs = zip(jax.tree.leaves(names), jax.tree.leaves(policies), strict=True)
                 copy.save_agents(population, rank, role, dict(pairs), kind)
     copy.write(LINEAGE, Lineage.from_json(source.lineage()).to_json())
     copy.append_metrics(list(thinned(source.metrics(), lines)))
     copy.write_result(source.result)
+
+
+def in_half_precision(path: Path, x: np.ndarray) -> np.ndarray:
+    """Float32 as float16, and other types as they are."""
+    if x.dtype != np.float32:
+        return x
+    with np.errstate(over="ignore"):
+        rounded = x.astype(np.float16)
+    if not np.isfinite(rounded).all():
+        raise InputError(f"{path} holds weights beyond 65504: publish them without --half")
+    return rounded
 
 
 def make_index(folder: Path) -> Index:

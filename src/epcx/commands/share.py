@@ -42,6 +42,10 @@ class Publish:
     lines: int = 25
     """Lines of the log for each match and stage, at most: means over those of the run."""
 
+    half: bool = False
+    """Weights in half precision (float16), for half the size. Scores are those of the whole
+    weights."""
+
     episodes: int = 2_000
     """Episodes of each game for the scores: of all stages, with themselves and with scripted
     players. With 0 there are no scores."""
@@ -55,7 +59,7 @@ class Publish:
         publish.check(run, self.out, self.sets, self.lines)  # before games are played
         scores = measure(run, self.episodes) if self.episodes else ()
         card = Card(self.licence, self.episodes, scores)
-        copy = publish.publish(run, self.out, self.sets, self.lines, card)
+        copy = publish.publish(run, self.out, self.sets, self.lines, card, self.half)
         size = sum(path.stat().st_size for path in copy.path.rglob("*") if path.is_file())
         path = printable(copy.path)
         print(f"{path}: {format_bytes(size)}; try: epcx evaluate {path}")

@@ -33,6 +33,7 @@ def load_weights(
     """The arrays of a file in the shape of `like`, whose first axis may have any length.
 
     Or a part of them; the file need not have the others. `metadata` is what it must say of itself.
+    Weights that were stored in half precision become float32 again.
     """
     found, arrays = read(path)
     for name, value in metadata.items():
@@ -45,7 +46,7 @@ def load_weights(
     names = jax.tree.leaves(wanted)
     fits = expected.keys() >= arrays.keys() >= set(names) and all(
         arrays[name].shape[1:] == expected[name].shape[1:]
-        and arrays[name].dtype == expected[name].dtype
+        and stored_as(expected[name].dtype, arrays[name].dtype)
         for name in names
     )
     lengths = {x.shape[:1] for x in arrays.values()}
@@ -53,7 +54,12 @@ def load_weights(
         raise InputError(f"{path} holds weights of another architecture or population")
     if not all(np.isfinite(arrays[name]).all() for name in names):
         raise InputError(f"{path} is damaged: it holds weights that are not finite")
-    return jax.tree.map(arrays.__getitem__, wanted)
+    return jax.tree.map(lambda name: arrays[name].astype(expected[name].dtype, copy=False), wanted)
+
+
+def stored_as(expected: np.dtype, found: np.dtype) -> bool:
+    """Whether weights of a type may be in a file as another: float32 also in half precision."""
+    return found == expected or (expected == np.float32 and found == np.float16)
 
 
 def holds_all(path: Path, like: PyTree) -> bool:
