@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from epcx.errors import InputError
-from epcx.learners.hyperparameters import LARGEST, SMALLEST, Precision, check
+from epcx.learners.hyperparameters import LARGEST, SMALLEST, Precision, check, check_neighbours
 
 Network = Literal["attention", "attention-separate", "mlp", "mean-field", "mean-field-local"]
 Clipping = Literal["network", "variable"]
@@ -36,6 +36,10 @@ class MADDPGConfig:
     attends to teammates and to opponents with weights of their own), mlp (MADDPG's own), mean-field
     (an MLP critic of all observations and the mean action of the others, as in the authors' code)
     or mean-field-local (of the own observation instead, as in Yang et al. 2018)."""
+
+    neighbours: int | None = None
+    """See only the nearest living entities of each type, and let critics attend only to the nearest
+    living agents of each group: this many. By default everybody; for the attention networks."""
 
     learning_rate: float = 0.01
     """Of Adam, for policies and critics; from 1e-12 to 1."""
@@ -90,6 +94,7 @@ class MADDPGConfig:
     def __post_init__(self) -> None:
         choices = {"network": Network, "clip_per": Clipping, "precision": Precision}
         check(self, COUNTS, BOUNDS, MAY_BE_ZERO, choices)
+        check_neighbours(self)
 
     @property
     def samples_per_update(self) -> int:

@@ -10,6 +10,7 @@ from jaxtyping import Array, Key, PyTree
 
 from epcx.games import Game, World
 from epcx.networks import attention, mlp
+from epcx.networks.neighbourhood import add_neighbourhoods
 
 
 class Agent(eqx.Module):
@@ -37,10 +38,26 @@ class Architecture:
     hidden_bytes: Callable[[Game], int]  # of a critic's hidden units per sample: its work
     activation_bytes: Callable[[Game], int]  # of its widest layer that reaches memory here
     any_population: bool  # weights fit every population
+    neighbours: int | None = None  # of each kind that agents see and critics attend to; None: all
+
+    def with_neighbours(self, k: int | None) -> "Architecture":
+        """The same for neighbourhoods of the `k` nearest; for networks of any population."""
+        if k is None:
+            return self
+        return replace(
+            self,
+            neighbours=k,
+            observe=partial(self.observe, neighbours=k),
+            hidden_bytes=partial(self.hidden_bytes, neighbours=k),
+            activation_bytes=partial(self.activation_bytes, neighbours=k),
+        )
 
     def views(self, game: Game, worlds: World) -> PyTree:
         """A batch of observations, as networks read them."""
-        return self.to_features_first(self.observe(game, worlds))
+        views = self.to_features_first(self.observe(game, worlds))
+        if self.neighbours is None:
+            return views
+        return add_neighbourhoods(views, game, worlds, self.neighbours)
 
     def agents(self, key: Key[Array, ""], game: Game, twins: bool = False) -> Agent:
         """Fresh agents for all seats of a game, stacked on a leading axis.
