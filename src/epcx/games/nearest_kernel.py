@@ -80,10 +80,12 @@ def inserted(
     best: Sequence[tuple[Array, Array]], squared: Array, number: Array
 ) -> list[tuple[Array, Array]]:
     """The best with one more, by distance; the last one drops out. Equals stay in order."""
-    after, moved = [], (squared, number)
-    for other in best:
+    after = []
+    moved, its_number = squared, number
+    for other, other_number in best:
         # All that are farther away move by one place, also those at the same distance.
-        nearer = squared < other[0]
-        after.append(tuple(jnp.where(nearer, x, y) for x, y in zip(moved, other, strict=True)))
-        moved = tuple(jnp.where(nearer, y, x) for x, y in zip(moved, other, strict=True))
+        nearer = squared < other
+        after.append((jnp.where(nearer, moved, other), jnp.where(nearer, its_number, other_number)))
+        moved = jnp.where(nearer, other, moved)
+        its_number = jnp.where(nearer, other_number, its_number)
     return after

@@ -142,6 +142,7 @@ class MATD3Config(MADDPGConfig):
 
 DIFFERENCES: dict[str, dict[str, Any]] = {  # of presets from the defaults
     "best": {"learning_rate": 0.003},
+    "large": {"learning_rate": 0.003, "neighbours": 12, "buffer_size": 250_000},
     "quick": {
         "learning_rate": 0.005,
         "batch_size": 128,

@@ -78,6 +78,7 @@ class MAPPOConfig:
 
 
 PRESETS = {
+    "large": MAPPOConfig(neighbours=12),
     "quick": MAPPOConfig(num_envs=16),
     "smoke": MAPPOConfig(num_envs=4, epochs=2, minibatches=2),
 }

@@ -27,16 +27,17 @@ class Architecture:
     """What the networks observe, and how they are made.
 
     `observe` gives observations as the game has them, [N, ..., batch]; `to_features_first` turns
-    them into what networks read, [features, ..., N, batch].
+    them into what networks read, [features, ..., N, batch]. Where weights fit any population, it
+    and the two functions of bytes take `neighbours`, too.
     """
 
     name: str
-    observe: Callable[[Game, World], PyTree]
+    observe: Callable[..., PyTree]  # of a game and worlds
     to_features_first: Callable[[PyTree], PyTree]
     policy: Callable[[Array, Game], eqx.Module]
     critic: Callable[[Array, Game], eqx.Module]
-    hidden_bytes: Callable[[Game], int]  # of a critic's hidden units per sample: its work
-    activation_bytes: Callable[[Game], int]  # of its widest layer that reaches memory here
+    hidden_bytes: Callable[..., int]  # of a critic's hidden units per sample: its work in a game
+    activation_bytes: Callable[..., int]  # of its widest layer that reaches memory here
     any_population: bool  # weights fit every population
     neighbours: int | None = None  # of each kind that agents see and critics attend to; None: all
 
