@@ -60,6 +60,19 @@ def test_updates_with_neighbourhoods_of_everybody_are_those_of_full_attention(
     assert_close(trained(learner), expected)
 
 
+@pytest.mark.parametrize("name", ["maddpg", "mappo"])
+def test_enough_neighbours_give_the_same_program(name):
+    """Grassland 3-2 has three sheep and four pellets."""
+
+    def program(learner):
+        key = jax.random.key(0)
+        state = jax.eval_shape(lambda: learner.start(key, learner.init(key)))
+        return str(jax.make_jaxpr(learner.advance)(state, jnp.int32(1)))
+
+    same, different = (program(with_neighbours(LEARNERS[name], k)) for k in (4, 3))
+    assert same == program(LEARNERS[name]) != different
+
+
 @pytest.mark.parametrize("name", ["matd3", "ippo"])
 def test_learners_train_with_neighbourhoods(name):
     agents, metrics = trained(with_neighbours(LEARNERS[name], 1))
