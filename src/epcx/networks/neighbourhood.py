@@ -59,9 +59,9 @@ def row_index(agents: Int[Array, "slots batch"]) -> Int[Array, "rows"]:
 
 
 def add_neighbourhoods(views: Observation, game: Game, worlds: World, k: int) -> Observation:
-    """Views with the `k` nearest teammates and opponents of every agent that live.
+    """Views with the `k` nearest teammates and opponents that live, for every agent.
 
-    If these are all, views remain as they are: critics then look at everybody.
+    If these are everybody, views remain as they are, and critics look at all agents.
     """
     if covers_everybody(game, k):
         return views
@@ -70,20 +70,20 @@ def add_neighbourhoods(views: Observation, game: Game, worlds: World, k: int) ->
 
 
 def covers_everybody(game: Game, k: int) -> bool:
-    return k >= max(max(sizes) for sizes in zip(*_group_sizes(game), strict=True))
+    return k >= max(_group_sizes(game))
 
 
 def num_slots(game: Game, k: int) -> int:
     """Agents that a critic encodes."""
     if covers_everybody(game, k):
         return game.num_agents
-    teammates, opponents = (max(sizes) for sizes in zip(*_group_sizes(game), strict=True))
-    return 1 + min(k, teammates) + min(k, opponents)
+    return 1 + sum(min(k, size) for size in _group_sizes(game))
 
 
-def _group_sizes(game: Game) -> list[tuple[int, int]]:
-    """Teammates and opponents of the members of each role."""
-    return [(count - 1, game.num_agents - count) for count in game.population.counts]
+def _group_sizes(game: Game) -> tuple[int, int]:
+    """The most teammates, and the most opponents, that an agent has."""
+    counts = game.population.counts
+    return max(counts) - 1, game.num_agents - min(counts)
 
 
 def neighbourhoods(
@@ -91,7 +91,7 @@ def neighbourhoods(
 ) -> tuple[Int[Array, "slots agents batch"], Int[Array, "slots agents batch"]]:
     """Agents and groups, as in `NearViews`."""
     place, alive = game.positions_batch(worlds), game.alive_batch(worlds)
-    slots = [min(k, max(sizes)) for sizes in zip(*_group_sizes(game), strict=True)]
+    slots = [min(k, size) for size in _group_sizes(game)]
     blocks = []
     for members in game.members.values():
         first, last, mine = members.start, members.stop, place[members]
