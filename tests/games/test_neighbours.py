@@ -166,7 +166,7 @@ def arrays(program):
 
 
 def test_game_without_neighbourhoods_says_what_it_lacks():
-    game = games.make(Ring, 2)
+    game = games.make(Ring)
     world = game.reset(jax.random.key(0))
     for ask in (
         lambda: game.positions(world),

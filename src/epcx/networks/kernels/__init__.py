@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 from jaxtyping import Array
 
-from epcx.backends import plain_names, runs_pallas
+from epcx.backends import plain_names
 from epcx.networks.kernels import cpu, pallas, plain
 from epcx.networks.kernels.pallas_attention import Options as AttentionOptions
 from epcx.networks.kernels.pallas_embedding import TILING as EMBEDDING_TILING
@@ -68,7 +68,7 @@ def select(rows: Any, features: Sequence[int], actions: int = 1) -> Kernels:
 
 
 def fastest(rows: int, features: Sequence[int], actions: int) -> Kernels:
-    if pallas.supports(features, actions) and runs_pallas():
+    if pallas.supports(features, actions) and pallas.usable():
         precision = current_precision()
         embedding = Options(precision, tiling=EMBEDDING_TILING)
         return pallas_kernels(Options(precision), embedding, AttentionOptions())
@@ -79,7 +79,7 @@ def fastest(rows: int, features: Sequence[int], actions: int) -> Kernels:
 
 def describe() -> str:
     """The implementation that networks get on this machine, such as `C++ (c++ 12.2.0)`."""
-    if runs_pallas():
+    if pallas.usable():
         return "Pallas"
     version = cpu.compiler_version()
     return f"{CPP.name} ({version})" if version else XLA.name

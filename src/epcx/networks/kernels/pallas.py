@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import jax
 from jaxtyping import Array, Bool, Float, Int
 
+from epcx.backends import runs_pallas
 from epcx.games import Observation
 from epcx.networks.kernels import pallas_attention, pallas_embedding, pallas_encoder
 from epcx.networks.layers import MLP, Linear, flatten_rows, project, weights_and_biases
@@ -14,6 +15,11 @@ def supports(features: Sequence[int], actions: int) -> bool:
     """Whether the kernels take these sizes: features of the agent and at least one entity type."""
     fits = len(features) > 1 and max(features) <= pallas_encoder.MAX_FEATURES
     return fits and actions <= pallas_embedding.MAX_ACTIONS
+
+
+def usable() -> bool:
+    """Whether JAX's default device is a GPU that runs the kernels."""
+    return runs_pallas()
 
 
 def encode(
