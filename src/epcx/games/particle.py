@@ -336,11 +336,11 @@ class ParticleGame(Game):
         k: int | None,
     ) -> Entities:
         """The agents `seen`, as the agents `observers` see them."""
-        place, others = world.position[observers], world.position[seen]
-        if k is not None and k < len(others):
+        if k is not None and k < seen.stop - seen.start:
+            place, others = world.position[observers], world.position[seen]
             near = k_nearest(place, others, world.alive[seen], k, observers == seen)
             return seen_from(place, near, others, world.velocity[seen] if with_velocity else None)
-        features = others[None] - place[:, None]
+        features = world.position[seen][None] - world.position[observers][:, None]
         if with_velocity:
             velocity = jnp.broadcast_to(world.velocity[seen], features.shape)
             features = jnp.concatenate([features, velocity], 2)
