@@ -187,11 +187,12 @@ class AttentionCritic(eqx.Module):
         """f(o_j, a_j) of all agents, or of a neighbourhood, and whom agent i attends to."""
         who = attended(views, alive, seat)
         encoded = self.encoder(views, who.agents)
+        groups = who.groups[: self.groups]
         kernel = self._select(encoded).embed
         embedded = kernel(self.action, self.combine, encoded, who.take(actions))
         own = jax.lax.stop_gradient(who.mine(encoded))
         keys = [key(embedded) for key in self.keys]
-        return Context(own, who.mine(embedded), embedded, keys, who.groups[: self.groups])
+        return Context(own, who.mine(embedded), embedded, keys, groups)
 
     def q_value(self, context: Context) -> Float[Array, "batch"]:
         """Q of the actions that were taken."""

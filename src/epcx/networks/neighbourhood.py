@@ -24,11 +24,19 @@ class NearViews(Observation):
 
 
 class Attended(NamedTuple):
-    """The agents that a critic encodes, and those that it attends to among them."""
+    """The agents that a critic encodes: all, in the order of seats, or its neighbourhood."""
 
     seat: Seat
-    agents: Int[Array, "slots batch"] | None  # None: all of them, in the order of seats
-    groups: list[Bool[Array, "slots batch"]]  # living teammates, living opponents
+    alive: Bool[Array, "agents batch"]
+    agents: Int[Array, "slots batch"] | None = None  # of the neighbourhood
+    group: Int[Array, "slots batch"] | None = None
+
+    @property
+    def groups(self) -> list[Bool[Array, "slots batch"]]:
+        """Those that it attends to: living teammates, living opponents."""
+        if self.group is None:
+            return self.seat.groups(self.alive)
+        return [self.group == TEAMMATE, self.group == OPPONENT]
 
     def take(
         self, values: Shaped[Array, "*axes agents batch"]
@@ -45,11 +53,10 @@ class Attended(NamedTuple):
 
 
 def attended(views: Observation, alive: Bool[Array, "agents batch"], seat: Seat) -> Attended:
-    """Of the agent in a seat: all others that live, or those in its neighbourhood."""
+    """Those of the agent in a seat."""
     if not isinstance(views, NearViews):
-        return Attended(seat, None, seat.groups(alive))
-    group = seat.mine(views.group)
-    return Attended(seat, seat.mine(views.agents), [group == TEAMMATE, group == OPPONENT])
+        return Attended(seat, alive)
+    return Attended(seat, alive, seat.mine(views.agents), seat.mine(views.group))
 
 
 def row_index(agents: Int[Array, "slots batch"]) -> Int[Array, "rows"]:
