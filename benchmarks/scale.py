@@ -66,6 +66,8 @@ class Benchmark:
         game = self.game or ("grassland" if on_gpu else "food-collection")
         populations = self.population or (ON_GPU if on_gpu else ON_CPU)
         rows: list[Row] = []
+        if not self.json:
+            print(table_line(game, "attention", "ms per update", "bytes of state", "times full"))
         for population in populations:
             some = self.measure(game, population, on_gpu)
             rows += some
@@ -144,16 +146,16 @@ def variant(neighbours: int | None) -> str:
     return "full attention" if neighbours is None else f"neighbours {neighbours}"
 
 
+def table_line(*values: object) -> str:
+    return "".join(f"{value!s:>18}" for value in values)
+
+
 def describe_row(row: Row) -> str:
-    start = f"{row['game']} {row['population']}, {variant(row['neighbours'])}: "
+    start = row["population"], variant(row["neighbours"])
     if "error" in row:
-        return start + row["error"]
-    ratio = row.get("times_full_attention")
-    return (
-        f"{start}{row['ms_per_update']} ms per update, a state of "
-        f"{format_bytes(row['bytes_of_state'])}"
-        + (f", {ratio} times as fast as full attention" if ratio else "")
-    )
+        return f"{table_line(*start)}  {row['error']}"
+    state, ratio = format_bytes(row["bytes_of_state"]), row.get("times_full_attention", "")
+    return table_line(*start, row["ms_per_update"], state, ratio)
 
 
 if __name__ == "__main__":
