@@ -2,11 +2,13 @@
 
     python -m benchmarks.gpu_kernels --json
 
-The parts are the observation encoder, and f(o, a) of encoded observations and actions. Inputs are
-fresh in every run: random networks for all critics of a match, and a batch of worlds after some
-random steps. Errors are relative to plain JAX in float32: |a - b| / |b|, of the values and of the
-gradient by all weights (and, for f, by encoded observations). Operations are those of the layers
-and of the attention in a forward pass; a backward pass counts as two.
+The parts are the observation encoder, the same for neighbourhoods (every critic encodes its agent
+and the nearest ones, and sees the nearest entities), and f(o, a) of encoded observations and
+actions; then the choice of the nearest, which must be the same. Inputs are fresh in every run:
+random networks for all critics of a match, and a batch of worlds after some random steps. Errors
+are relative to plain JAX in float32: |a - b| / |b|, of the values and of the gradient by all
+weights (and, for f, by encoded observations). Operations are those of the layers and of the
+attention in a forward pass; a backward pass counts as two.
 """
 
 import json
@@ -23,6 +25,8 @@ from jaxtyping import Array
 
 from epcx import games, options
 from epcx.games import Game, Observation
+from epcx.games.nearest_kernel import by_insertion
+from epcx.games.neighbours import by_top_k
 from epcx.networks import kernels
 from epcx.networks.agent import ARCHITECTURES
 from epcx.networks.attention import AttentionCritic, ObservationEncoder
@@ -31,6 +35,7 @@ from epcx.networks.kernels.pallas_attention import Options as AttentionOptions
 from epcx.networks.kernels.pallas_embedding import TILING
 from epcx.networks.kernels.pallas_encoder import Options
 from epcx.networks.layers import EMBEDDING, HIDDEN, flatten_rows
+from epcx.networks.neighbourhood import NearViews, row_index
 from epcx.runs.provenance import describe
 
 PRECISIONS = ("bf16", "tf32", "float32")
@@ -61,6 +66,9 @@ class Benchmark:
     population: str = "24-16"
     """Its population."""
 
+    neighbours: int = 12
+    """The size of neighbourhoods."""
+
     precision: tuple[str, ...] = PRECISIONS
     """Precisions of the kernels' products."""
 
@@ -77,8 +85,13 @@ class Benchmark:
         seed = secrets.randbits(31) if self.seed is None else self.seed
         game = games.make(self.game, self.population)
         first, second = jax.random.split(jax.random.key(seed))
-        parts = {"encoder": encoder(first, game), "embedding": embedding(second, game)}
+        parts = {
+            "encoder": encoder(first, game),
+            "neighbourhood_encoder": neighbourhood_encoder(first, game, self.neighbours),
+            "embedding": embedding(second, game),
+        }
         rows = {f"{name}s": self.measure(name, part) for name, part in parts.items()}
+        rows["nearest"] = self.measure_nearest(random_worlds(first, game), game)
         if self.json:
             setting = {"game": self.game, "population": self.population, "seed": seed}
             print(json.dumps({"machine": describe(), **setting, **rows}, indent=2))
@@ -107,6 +120,24 @@ class Benchmark:
                 print(rows[-1], flush=True)
         return rows
 
+    def measure_nearest(self, worlds: Any, game: Game) -> list[dict[str, Any]]:
+        """Every agent's nearest others, by plain XLA and by the kernel."""
+        place, alive = game.positions_batch(worlds), game.alive_batch(worlds)
+        rows: list[dict[str, Any]] = []
+        found = []
+        for name, choose in (("xla", by_top_k), ("Pallas", by_insertion)):
+            function = jax.jit(
+                lambda x, there, choose=choose: choose(x, x, there, self.neighbours, True)
+            )
+            found.append(function(place, alive))
+            milliseconds = float(f"{self.timed(function, place, alive):.4g}")
+            rows.append({"nearest": name, "ms": milliseconds})
+        rows[1]["equal"] = bool((found[0] == found[1]).all())
+        rows[1]["times_xla"] = float(f"{rows[0]['ms'] / rows[1]['ms']:.4g}")
+        if not self.json:
+            print(*rows, sep="\n", flush=True)
+        return rows
+
     def timed(self, function: Callable[..., Any], *arguments: Any) -> float:
         """Milliseconds per call, of several in a row: the device never waits for the host."""
         jax.block_until_ready(function(*arguments))
@@ -120,17 +151,30 @@ class Benchmark:
         return statistics.median(times) * 1000
 
 
-def encoder(key: Array, game: Game) -> Part:
-    first, second, third, fourth = jax.random.split(key, 4)
-    make = jax.vmap(lambda key: ObservationEncoder(key, game))
-    encoders = make(jax.random.split(first, game.num_agents))
-    worlds = game.reset_batch(jax.random.split(second, BATCH))
-    for step in range(10):
-        noise, game_key = jax.random.split(jax.random.fold_in(third, step))
+def random_worlds(key: Array, game: Game) -> Any:
+    """A batch of worlds after some random steps."""
+    first, second = jax.random.split(key)
+    worlds = game.reset_batch(jax.random.split(first, BATCH))
+    step = jax.jit(game.step_batch)
+    for number in range(10):
+        noise, game_key = jax.random.split(jax.random.fold_in(second, number))
         logits = jax.random.gumbel(noise, (game.num_agents, game.num_actions, BATCH))
         keys = jax.random.split(game_key, BATCH)
-        worlds, _ = game.step_batch(keys, worlds, jax.nn.softmax(logits, 1))
-    views = flatten_rows(ARCHITECTURES["attention"].views(game, worlds), 2)
+        worlds, _ = step(keys, worlds, jax.nn.softmax(logits, 1))
+    return worlds
+
+
+def random_encoders(key: Array, game: Game) -> ObservationEncoder:
+    """One for every agent."""
+    make = jax.vmap(lambda key: ObservationEncoder(key, game))
+    return make(jax.random.split(key, game.num_agents))
+
+
+def encoder(key: Array, game: Game) -> Part:
+    first, second, third = jax.random.split(key, 3)
+    encoders = random_encoders(first, game)
+    views = ARCHITECTURES["attention"].views(game, random_worlds(second, game))
+    views = flatten_rows(views, 2)
     shape = game.num_agents, encoders.width, game.num_agents * BATCH
 
     def encode(implementation: Kernels) -> Callable[..., Array]:
@@ -139,8 +183,39 @@ def encoder(key: Array, game: Game) -> Part:
     return Part(
         encoders,
         views,
-        jax.random.normal(fourth, shape),
+        jax.random.normal(third, shape),
         operations(views) * game.num_agents,
+        encode(kernels.XLA),
+        encode(kernels.XLA),
+        lambda precision: encode(pallas_kernels(precision)),
+    )
+
+
+def neighbourhood_encoder(key: Array, game: Game, k: int) -> Part:
+    """Inputs are what all agents see and who is near; a network comes with its seat."""
+    first, second, third = jax.random.split(key, 3)
+    near = ARCHITECTURES["attention"].with_neighbours(k)
+    views = near.views(game, random_worlds(second, game))
+    assert isinstance(views, NearViews), "so many neighbours are everybody"
+    flat, slots = flatten_rows(Observation(views.own, views.entities), 2), len(views.agents)
+    encoders = random_encoders(first, game)
+    seats = jnp.arange(game.num_agents, dtype=jnp.float32)  # a float can have a gradient: zero
+    shape = game.num_agents, encoders.width, slots * BATCH
+
+    def encode(implementation: Kernels) -> Callable[..., Array]:
+        def encoded(network: Any, inputs: Any) -> Array:
+            encoder, seat = network
+            seen, agents = inputs
+            index = row_index(agents[:, seat.astype(jnp.int32)])
+            return implementation.encode(encoder.own, encoder.entities, seen, index)
+
+        return encoded
+
+    return Part(
+        (encoders, seats),
+        (flat, views.agents),
+        jax.random.normal(third, shape),
+        operations(flat) * slots,
         encode(kernels.XLA),
         encode(kernels.XLA),
         lambda precision: encode(pallas_kernels(precision)),

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from epcx.games import Entities, Game, Observation, Outcome, Role, Scene
+from epcx.games import Entities, Game, Observation, Outcome, Role, Scene, keep_nearest
 
 HIT_POINTS = 3
 MOVES = np.array([[0, 0], [1, 0], [-1, 0], [0, 1], [0, -1]])  # stay, and four neighbours
@@ -141,6 +141,15 @@ class GridBattle(Game):
 
         teammates = ~self.enemies & ~np.eye(self.num_agents, dtype=bool)
         return Observation(own, {"teammates": of(teammates), "enemies": of(self.enemies)})
+
+    def positions(self, world: Battlefield) -> Float[Array, "agents 2"]:
+        return world.cell.astype(jnp.float32)
+
+    def observe_nearest(self, world: Battlefield, k: int) -> Observation:
+        seen, place = self.observe(world), self.positions(world)
+        squared = ((place[:, None] - place[None]) ** 2).sum(-1)
+        nearest = {name: keep_nearest(x, squared, k) for name, x in seen.entities.items()}
+        return Observation(seen.own, nearest)
 
     def scene(self, world: Battlefield) -> Scene:
         return Scene((world.cell + 0.5) / self.side * 2 - 1)

@@ -8,7 +8,7 @@ import pytest
 import epcx
 
 PACKAGE = Path(epcx.__file__).parent
-BASE = {"errors", "registry", "cache", "options", "callbacks", "typed_json"}
+BASE = {"errors", "backends", "registry", "cache", "options", "callbacks", "typed_json"}
 ALLOWED = {
     "games": BASE,
     "networks": BASE | {"games"},

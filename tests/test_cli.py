@@ -142,7 +142,7 @@ def test_replay_seed_fixes_the_episode(tmp_path):
         (["train", "grassland", "--learner", "maddgp"], "did you mean maddpg?"),
         (
             ["train", "grassland", "--preset", "quik"],
-            "takes paper, best, quick or smoke, not 'quik': did you mean quick?",
+            "takes paper, best, large, quick or smoke, not 'quik': did you mean quick?",
         ),
         (["train", "grassland", "--network", "atention"], "did you mean attention?"),
         (["train", "grassland", "--track", "tensorbord"], "did you mean tensorboard?"),

@@ -32,7 +32,7 @@ def script(tmp_path_factory):
         ("train gr", {"grassland"}),
         ("train --seed 3 food", {"food-collection"}),
         ("train grassland --pre", {"--preset", "--precision"}),
-        ("train grassland --preset ", {"paper", "best", "quick", "smoke"}),
+        ("train grassland --preset ", {"paper", "best", "large", "quick", "smoke"}),
         ("train grassland --method vanilla", {"vanilla-pc"}),
         ("train grassland --learner ma", {"maddpg", "matd3", "mappo"}),
         ("train grassland --minib", {"--minibatches"}),  # of MAPPO

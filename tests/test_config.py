@@ -30,6 +30,10 @@ PAPER_MATCHES = {
 EPC_MATCHES = {
     "paper": PAPER_MATCHES,
     "best": PAPER_MATCHES,
+    "large": {
+        game: [2, *[3] * (stages - 1)]
+        for game, stages in zip(PAPER_MATCHES, (8, 7, 8, 6), strict=True)
+    },
     "quick": {game: [8, 3, 3] for game in PAPER_MATCHES},
     "smoke": {game: [2, 3, 3] for game in PAPER_MATCHES},
 }
@@ -44,6 +48,32 @@ class Orchard(FoodCollection):
 
 def stages_of(config):
     return [(stage.population, stage.matches, stage.episodes) for stage in config.plan]
+
+
+def test_large_preset_doubles_the_population_to_hundreds():
+    grassland = presets.make_config("grassland", preset="large")
+    assert stages_of(grassland)[0] == ("3-2", 2, 100_000)
+    assert stages_of(grassland)[1:3] == [("6-4", 3, 10_000), ("12-8", 3, 10_000)]
+    assert stages_of(grassland)[-1] == ("384-256", 3, 10_000)
+    for game, last in (
+        ("food-collection", "384"),
+        ("adversarial-battle", "256-256"),
+        ("predator-prey", "96-64"),
+    ):
+        assert presets.make_config(game, preset="large").populations[-1] == last
+    assert grassland.learner_config.neighbours == 12
+    for learner in ("matd3", "mappo", "ippo"):
+        config = presets.make_config("grassland", preset="large", learner=learner)
+        assert config.learner_config.neighbours == 12
+
+
+def test_preset_with_neighbourhoods_goes_with_every_method():
+    """Networks of one population have none."""
+    for method in methods.METHODS:
+        config = presets.make_config("grassland", method, "large")
+        config.check()
+        flat = config.learner_config.network not in ("attention", "attention-separate")
+        assert (config.learner_config.neighbours is None) == flat
 
 
 def test_paper_preset_has_the_schedule_of_the_paper():
@@ -265,7 +295,10 @@ def test_settings_that_do_not_go_together_are_refused(setting, complaint):
     [
         ("train chess", "unknown game 'chess'"),
         ("train grassland --method ppo", "unknown method 'ppo': the methods are epc"),
-        ("train grassland --preset huge", "--preset takes paper, best, quick or smoke, not 'huge'"),
+        (
+            "train grassland --preset huge",
+            "--preset takes paper, best, large, quick or smoke, not 'huge'",
+        ),
         ("train grassland --population 3", "population '3' does not fit grassland"),
         ("train grassland --population x", "population 'x' is malformed"),
         ("train grassland --episodes 0", "episodes 0"),
@@ -274,6 +307,9 @@ def test_settings_that_do_not_go_together_are_refused(setting, complaint):
         ("train grassland --seed -1", "seed -1"),
         ("train grassland --learning-rate nan", "learning-rate nan"),
         ("train grassland --gamma 0", "gamma 0"),
+        ("train grassland --neighbours 0", "neighbours 0"),
+        ("train grassland --method maddpg --neighbours 8", "do not go with network mlp"),
+        ("train tests.games.ring:Ring --neighbours 8", "ring has no neighbourhoods"),
         ("train grassland --batch-size 2000 --buffer-size 1000", "larger than buffer-size 1000"),
         ("train grassland --buffer-size 10000000000", "use --buffer-size"),
         ("train grassland --checkpoint-minutes -1", "checkpoint-minutes -1"),

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 import epcx
-from epcx import estimate, games
+from epcx import backends, estimate, games
 from epcx.cli import main
 from epcx.errors import InputError
 from epcx.estimate import Cost, UnknownCostError, format_duration, update_cost
@@ -71,7 +71,7 @@ def test_cost_is_unknown_where_the_program_does_not_tell():
 
 
 def test_program_is_counted_as_plain_jax_and_named_after_its_kernels():
-    with kernels.plain_only() as names:
+    with backends.plain_only() as names:
         assert kernels.select(4096, [8, 8], 5) is kernels.XLA
     assert names == {kernels.fastest(4096, [8, 8], 5).name}
     assert kernels.select(4096, [8, 8], 5).name in names

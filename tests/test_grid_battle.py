@@ -92,6 +92,16 @@ def test_no_two_living_soldiers_share_a_cell(population):
             assert len(set(living)) == len(living)
 
 
+def test_soldiers_see_the_nearest():
+    game = games.make(GridBattle, "3-1")
+    world = Battlefield(jnp.array([[0, 0], [5, 0], [2, 0], [3, 3]]), jnp.array([3, 3, 3, 3]))
+    features, mask = game.observe_nearest(world, 1).entities["teammates"]
+    np.testing.assert_array_equal(mask[:, 0], [True, True, True, False])
+    np.testing.assert_allclose(features[:, 0, 0], [0.5, -0.75, -0.5, 0.0])
+    everybody, seen = game.observe(world), game.observe_nearest(world, 4)
+    assert jax.tree.all(jax.tree.map(lambda a, b: (a == b).all(), everybody, seen))
+
+
 def test_scripted_soldiers_beat_random_ones():
     game = games.make(GridBattle, "4-4")
     from epcx.evaluation.players import FixedPlayers

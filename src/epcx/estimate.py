@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from epcx import backends
 from epcx.config import TrainConfig
 from epcx.errors import InputError
 from epcx.evolution.curriculum import Stage
@@ -22,7 +23,6 @@ from epcx.execution.devices import free_memory, local_devices
 from epcx.execution.execution_options import ExecutionOptions
 from epcx.execution.layout import lay_out, max_shards, with_layout
 from epcx.learners import Learner
-from epcx.networks import kernels
 
 LONG = 3600.0  # seconds that a training may take which nobody has asked for
 SHORT = 300  # updates of all matches: too few to take long
@@ -138,7 +138,7 @@ def update_cost(learner: Learner) -> Cost:
 
     if learner.game.num_agents > MAX_AGENTS:
         raise UnknownCostError(f"it would take long to make for more than {MAX_AGENTS} agents")
-    with kernels.plain_only() as names:
+    with backends.plain_only() as names:
         state = jax.eval_shape(start)
         number = jax.ShapeDtypeStruct((), jnp.int32)
         traced: Any = jax.make_jaxpr(learner.advance)(state, number)

@@ -12,10 +12,10 @@ import numpy as np
 from jax import export as jax_export
 from jaxtyping import Array, Float, PyTree, UInt
 
+from epcx import backends
 from epcx.errors import InputError, choice, reason
 from epcx.evaluation.tournament import add_batch_axis
 from epcx.learners.learner import greedy_option
-from epcx.networks import kernels
 from epcx.runs.files import write_bytes
 from epcx.runs.weights import named
 from epcx.teams import Team, act_of
@@ -94,7 +94,7 @@ def to_jax_export(team: Team, inputs: Inputs = "observations", greedy: bool = Fa
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct((batch, *x.shape[:-1]), x.dtype), like)
     seed = jax.ShapeDtypeStruct((), jnp.uint32)
     try:
-        with kernels.plain_only():
+        with backends.plain_only():
             program = jax_export.export(jax.jit(act), platforms=PLATFORMS)(seed, shapes)
         return bytes(program.serialize())
     except jax.errors.InconclusiveDimensionOperation:

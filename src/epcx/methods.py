@@ -30,10 +30,12 @@ METHODS = {
     "scratch": Method(),
     # The paper's baselines, from scratch:
     "att-maddpg": Method(learner="maddpg", options={"network": "attention"}),
-    "maddpg": Method(learner="maddpg", options={"network": "mlp"}),
-    "mean-field": Method(learner="maddpg", options={"network": "mean-field"}),
+    "maddpg": Method(learner="maddpg", options={"network": "mlp", "neighbours": None}),
+    "mean-field": Method(learner="maddpg", options={"network": "mean-field", "neighbours": None}),
     # The mean-field baseline of Yang et al. (2018):
-    "mean-field-local": Method(learner="maddpg", options={"network": "mean-field-local"}),
+    "mean-field-local": Method(
+        learner="maddpg", options={"network": "mean-field-local", "neighbours": None}
+    ),
 }
 PAPER = ("epc", "vanilla-pc", "att-maddpg", "mean-field", "maddpg")  # those that it compares
 

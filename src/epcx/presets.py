@@ -1,4 +1,4 @@
-"""Settings that go together: the paper's, better ones, a laptop's, and a test's.
+"""Settings that go together: the paper's, better ones, hundreds of agents, a laptop's, a test's.
 
 Populations, episodes and sets are here; what a learner needs is in its own `presets`.
 """
@@ -9,15 +9,21 @@ from typing import Any, Literal, get_args
 from epcx import games, learners, methods
 from epcx.config import TrainConfig
 from epcx.errors import choice
-from epcx.games import Game
+from epcx.games import Game, Population
 
-Preset = Literal["paper", "best", "quick", "smoke"]
+Preset = Literal["paper", "best", "large", "quick", "smoke"]
 DEFAULT: Preset = "paper"
 
 # What differs from game to game; a game that is not here gets the defaults below.
 # Appendix B does not say how long Predator-prey was trained: as Grassland, which is like it.
 SETS = {"food-collection": 3}
 EPISODES = {"grassland": (100_000, 50_000), "predator-prey": (100_000, 50_000)}
+LARGE_STAGES = {  # each of twice as many agents as the one before
+    "grassland": 8,
+    "predator-prey": 6,
+    "adversarial-battle": 7,
+    "food-collection": 8,
+}
 QUICK_POPULATIONS = {
     "grassland": ("2-1", "4-2", "8-4"),
     "predator-prey": ("2-1", "4-2", "8-4"),
@@ -36,6 +42,14 @@ def schedule(game: type[Game], preset: Preset) -> dict[str, Any]:
             "stage_episodes": stage_episodes,
             "sets": SETS.get(game.name, 2),
         }
+    if preset == "large":
+        return {
+            "population": doubled(game.stages[0], LARGE_STAGES.get(game.name, len(game.stages))),
+            "episodes": EPISODES.get(game.name, (50_000, 20_000))[0],
+            "stage_episodes": 10_000,
+            "sets": 2,
+            "matches": 3,
+        }
     if preset == "quick":
         return {
             "population": QUICK_POPULATIONS.get(game.name, game.stages),
@@ -52,6 +66,12 @@ def schedule(game: type[Game], preset: Preset) -> dict[str, Any]:
         "fitness_episodes": 20,
         "fitness_rounds": 2,
     }
+
+
+def doubled(first: str, stages: int) -> tuple[str, ...]:
+    """A population and those that follow when all roles double again and again."""
+    counts = Population.parse(first).counts
+    return tuple(str(Population(tuple(n << i for n in counts))) for i in range(stages))
 
 
 def make_config(

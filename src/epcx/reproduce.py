@@ -12,10 +12,10 @@ from epcx.execution.executor import Executor
 from epcx.runs.run import RunFolder
 
 MAX_SEEDS = 100
-SNAPSHOTS = {"paper": 20, "best": 20, "quick": 5, "smoke": 2}
+SNAPSHOTS = {"paper": 20, "best": 20, "large": 20, "quick": 5, "smoke": 2}
 # Episodes of each game of the evaluation:
-EPISODES = {"paper": 10_000, "best": 10_000, "quick": 2_000, "smoke": 100}
-SEEDS = {"paper": 3, "best": 3, "quick": 1, "smoke": 1}
+EPISODES = {"paper": 10_000, "best": 10_000, "large": 2_000, "quick": 2_000, "smoke": 100}
+SEEDS = {"paper": 3, "best": 3, "large": 1, "quick": 1, "smoke": 1}
 
 
 @dataclass(frozen=True)

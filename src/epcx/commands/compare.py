@@ -143,8 +143,8 @@ class Reproduce:
     """A game (see `epcx games`)."""
 
     preset: presets.Preset = "paper"
-    """paper (the paper's schedule), best (the same with better settings), quick (minutes on a
-    laptop) or smoke (to see whether it works)."""
+    """paper (the paper's schedule), best (the same with better settings), large (up to hundreds
+    of agents, for a GPU), quick (minutes on a laptop) or smoke (to see whether it works)."""
 
     methods: tuple[str, ...] = ()
     """By default the five that the paper compares."""

@@ -27,7 +27,8 @@ class Train:
     preset: presets.Preset | None = None
     """Where the other defaults come from: paper (the paper's schedule; without this option it is
     taken if it does not take more than an hour on this machine), best (the same with better
-    settings), quick (minutes on a laptop) or smoke (seconds, to see whether it works)."""
+    settings), large (up to hundreds of agents, with neighbourhoods; for a GPU), quick (minutes on a
+    laptop) or smoke (seconds, to see whether it works)."""
 
     out: Path | None = None
     """The folder of the run; by default in runs/, named after game, population, method and seed."""

@@ -9,6 +9,7 @@ from epcx.games.adversarial_battle import AdversarialBattle
 from epcx.games.food_collection import FoodCollection
 from epcx.games.game import Entities, Game, Observation, Outcome, Population, Role, Scene, World
 from epcx.games.grassland import Grassland
+from epcx.games.neighbours import keep_nearest
 from epcx.games.particle import ParticleGame, ParticleRole, ParticleWorld
 from epcx.games.predator_prey import PredatorPrey
 from epcx.registry import Registry
@@ -36,6 +37,7 @@ __all__ = [
     "Scene",
     "World",
     "find",
+    "keep_nearest",
     "make",
     "names",
     "register",

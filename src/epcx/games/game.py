@@ -187,6 +187,17 @@ class Game:
             parts += [jnp.where(mask[..., None], features, 0.0), mask[..., None]]
         return jnp.concatenate([x.reshape(len(x), -1).astype(jnp.float32) for x in parts], 1)
 
+    def positions(self, world: World) -> Float[Array, "agents dims"]:
+        """Where the agents are, to find the nearest ones; for neighbourhoods."""
+        raise InputError(self._no_neighbourhoods)
+
+    def observe_nearest(self, world: World, k: int) -> Observation:
+        """As `observe`, but of each entity type the `k` nearest that live; for neighbourhoods.
+
+        A type has `k` slots, or as many as in `observe` if these are fewer; then all are the same.
+        """
+        raise InputError(self._no_neighbourhoods)
+
     # Many worlds: the batch is the last axis of every array
 
     def reset_batch(self, keys: Key[Array, "batch"]) -> World:
@@ -205,6 +216,12 @@ class Game:
 
     def observe_flat_batch(self, worlds: World) -> Float[Array, "agents width batch"]:
         return jax.vmap(self.observe_flat, -1, -1)(worlds)
+
+    def positions_batch(self, worlds: World) -> Float[Array, "agents dims batch"]:
+        return jax.vmap(self.positions, -1, -1)(worlds)
+
+    def observe_nearest_batch(self, worlds: World, k: int) -> Observation:
+        return jax.vmap(lambda world: self.observe_nearest(world, k), -1, -1)(worlds)
 
     def alive_batch(self, worlds: World) -> Bool[Array, "agents batch"]:
         return jax.vmap(self.alive, -1, -1)(worlds)
@@ -225,6 +242,20 @@ class Game:
     def has_scene(self) -> bool:
         """Whether it can be drawn."""
         return type(self).scene is not Game.scene
+
+    def check_neighbours(self, neighbours: int | None) -> None:
+        """Refuses neighbourhoods if the game cannot tell who is near."""
+        cls = type(self)
+        both = cls.positions, cls.observe_nearest
+        if neighbours is not None and (Game.positions in both or Game.observe_nearest in both):
+            raise InputError(f"neighbours {neighbours}: {self._no_neighbourhoods}")
+
+    @property
+    def _no_neighbourhoods(self) -> str:
+        return (
+            f"{self.name} has no neighbourhoods, which need its methods `positions` and "
+            "`observe_nearest`"
+        )
 
     @property
     def num_agents(self) -> int:

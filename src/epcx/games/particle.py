@@ -19,6 +19,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 from epcx.errors import InputError, whole_number
 from epcx.games import physics
 from epcx.games.game import MAX_AGENTS, Entities, Game, Observation, Outcome, Role, Scene
+from epcx.games.neighbours import Nearest, k_nearest
 
 NUM_ACTIONS = 5  # none, +x, -x, +y, -y
 MAX_THRUST = 1e6  # far beyond any speed limit, and safe to square
@@ -273,24 +274,44 @@ class ParticleGame(Game):
 
     def observe(self, world: ParticleWorld) -> Observation:
         """What every agent sees. The dead, itself and empty slots are masked, and zero."""
-        own = jnp.concatenate([world.velocity, world.position, world.alive[:, None]], 1)
-        return Observation(
-            own, {kind.name: self._entities(kind, world) for kind in self.entity_types}
-        )
+        return self._observe(world)
 
     def observe_batch(self, worlds: ParticleWorld) -> Observation:
         return self.observe(worlds)
 
-    def _entities(self, kind: EntityType, world: ParticleWorld) -> Entities:
+    def positions(self, world: ParticleWorld) -> Float[Array, "agents 2 *batch"]:
+        return world.position
+
+    def positions_batch(self, worlds: ParticleWorld) -> Float[Array, "agents 2 batch"]:
+        return self.positions(worlds)
+
+    def observe_nearest(self, world: ParticleWorld, k: int) -> Observation:
+        return self._observe(world, k)
+
+    def observe_nearest_batch(self, worlds: ParticleWorld, k: int) -> Observation:
+        return self.observe_nearest(worlds, k)
+
+    def _observe(self, world: ParticleWorld, k: int | None = None) -> Observation:
+        """All that there is, or the `k` nearest of each type."""
+        own = jnp.concatenate([world.velocity, world.position, world.alive[:, None]], 1)
+        return Observation(
+            own, {kind.name: self._entities(kind, world, k) for kind in self.entity_types}
+        )
+
+    def _entities(self, kind: EntityType, world: ParticleWorld, k: int | None) -> Entities:
         if isinstance(kind.shows, str):
             things = world.food if kind.shows == FOOD else world.obstacles
             assert things is not None
+            if k is not None and k < len(things):
+                there = jnp.broadcast_to(world.time >= 0, things[:, 0].shape)
+                near = k_nearest(world.position, things, there, k)
+                return seen_from(world.position, near, things)
             features = things[None] - world.position[:, None]
             # Always true, but not a constant: XLA would spend seconds on folding a large one.
             mask = jnp.broadcast_to(world.time >= 0, features.shape[:2] + features.shape[3:])
             return Entities(features, mask)
         blocks = [
-            self._others(world, self.members[role.name], self.members[seen], kind.with_velocity)
+            self._others(world, self.members[role.name], self.members[seen], kind.with_velocity, k)
             for role, seen in zip(self.roles, kind.shows, strict=True)
         ]
         slots = max(block.mask.shape[1] for block in blocks)
@@ -307,9 +328,18 @@ class ParticleGame(Game):
         return Entities(*map(stack, zip(*blocks, strict=True)))
 
     def _others(
-        self, world: ParticleWorld, observers: slice, seen: slice, with_velocity: bool
+        self,
+        world: ParticleWorld,
+        observers: slice,
+        seen: slice,
+        with_velocity: bool,
+        k: int | None,
     ) -> Entities:
         """The agents `seen`, as the agents `observers` see them."""
+        if k is not None and k < seen.stop - seen.start:
+            place, others = world.position[observers], world.position[seen]
+            near = k_nearest(place, others, world.alive[seen], k, observers == seen)
+            return seen_from(place, near, others, world.velocity[seen] if with_velocity else None)
         features = world.position[seen][None] - world.position[observers][:, None]
         if with_velocity:
             velocity = jnp.broadcast_to(world.velocity[seen], features.shape)
@@ -340,6 +370,20 @@ class ParticleGame(Game):
 
     def observe_flat_batch(self, worlds: ParticleWorld) -> Float[Array, "agents width batch"]:
         return self.observe_flat(worlds)
+
+
+def seen_from(
+    place: Float[Array, "observers 2 *batch"],
+    near: Nearest,
+    position: Float[Array, "others 2 *batch"],
+    velocity: Float[Array, "others 2 *batch"] | None = None,
+) -> Entities:
+    """Relative positions of the chosen, and their velocities; zero for the absent."""
+    # Indices first: all pairs of features would be a hundred times as large.
+    features = near.take(position) - place[:, None]
+    if velocity is not None:
+        features = jnp.concatenate([features, near.take(velocity)], 2)
+    return Entities(jnp.where(near.present[:, :, None], features, 0.0), near.present)
 
 
 def others(values: Shaped[Array, "n k *batch"]) -> Shaped[Array, "n others k *batch"]:

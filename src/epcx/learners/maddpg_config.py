@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from epcx.errors import InputError
-from epcx.learners.hyperparameters import LARGEST, SMALLEST, Precision, check
+from epcx.learners.hyperparameters import LARGEST, SMALLEST, Precision, check, check_neighbours
 
 Network = Literal[
     "attention", "attention-separate", "relational", "mlp", "mean-field", "mean-field-local"
@@ -39,6 +39,10 @@ class MADDPGConfig:
     invariant; all that an agent sees attends to each other), mlp (MADDPG's own), mean-field (an
     MLP critic of all observations and the mean action of the others, as in the authors' code) or
     mean-field-local (of the own observation instead, as in Yang et al. 2018)."""
+
+    neighbours: int | None = None
+    """See only the nearest living entities of each type, and let critics attend only to the nearest
+    living agents of each group: this many. By default everybody; not for flat networks."""
 
     learning_rate: float = 0.01
     """Of Adam, for policies and critics; from 1e-12 to 1."""
@@ -96,6 +100,7 @@ class MADDPGConfig:
     def __post_init__(self) -> None:
         choices = {"network": Network, "clip_per": Clipping, "precision": Precision}
         check(self, COUNTS, BOUNDS, MAY_BE_ZERO, choices)
+        check_neighbours(self)
 
     @property
     def samples_per_update(self) -> int:
@@ -143,6 +148,7 @@ class MATD3Config(MADDPGConfig):
 
 DIFFERENCES: dict[str, dict[str, Any]] = {  # of presets from the defaults
     "best": {"learning_rate": 0.003},
+    "large": {"learning_rate": 0.003, "neighbours": 12, "buffer_size": 250_000},
     "quick": {
         "learning_rate": 0.005,
         "batch_size": 128,

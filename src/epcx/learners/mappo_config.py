@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from epcx.errors import InputError
-from epcx.learners.hyperparameters import LARGEST, SMALLEST, Precision, check
+from epcx.learners.hyperparameters import LARGEST, SMALLEST, Precision, check, check_neighbours
 
 Network = Literal["attention", "relational", "mlp"]
 BOUNDS = {
@@ -26,6 +26,10 @@ class MAPPOConfig:
     network: Network = "attention"
     """attention (population-invariant, as the paper's), relational (all that an agent sees attends
     to each other) or mlp (of flat observations)."""
+
+    neighbours: int | None = None
+    """See only the nearest living entities of each type, and let critics attend only to the nearest
+    living agents of each group: this many. By default everybody; not for flat networks."""
 
     learning_rate: float = 0.002
     """Of Adam, for policies and critics; from 1e-12 to 1."""
@@ -63,6 +67,7 @@ class MAPPOConfig:
     def __post_init__(self) -> None:
         choices = {"network": Network, "precision": Precision}
         check(self, COUNTS, BOUNDS, MAY_BE_ZERO, choices)
+        check_neighbours(self)
 
     def updates(self, episodes: int) -> int:
         if episodes < self.num_envs:
@@ -74,6 +79,7 @@ class MAPPOConfig:
 
 
 PRESETS = {
+    "large": MAPPOConfig(neighbours=12),
     "quick": MAPPOConfig(num_envs=16),
     "smoke": MAPPOConfig(num_envs=4, epochs=2, minibatches=2),
 }

@@ -11,9 +11,12 @@ from epcx.networks.kernels import precision
 
 
 class NetworkLearner(Learner):
-    """Its config names `network` and `precision`, its agents have a `policy`, and its state says
-    whether it has `diverged`.
+    """Its config names `network`, `neighbours` and `precision`, its agents have a `policy`, and its
+    state says whether it has `diverged`.
     """
+
+    def __post_init__(self) -> None:
+        self.game.check_neighbours(self.config.neighbours)
 
     def choose(
         self,
@@ -55,7 +58,7 @@ class NetworkLearner(Learner):
 
     @property
     def networks(self) -> Architecture:
-        return ARCHITECTURES[self.config.network]
+        return ARCHITECTURES[self.config.network].with_neighbours(self.config.neighbours)
 
     @property
     def architecture(self) -> str:

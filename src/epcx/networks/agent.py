@@ -10,6 +10,7 @@ from jaxtyping import Array, Key, PyTree
 
 from epcx.games import Game, World
 from epcx.networks import attention, mlp, relational
+from epcx.networks.neighbourhood import add_neighbourhoods
 
 
 class Agent(eqx.Module):
@@ -26,21 +27,38 @@ class Architecture:
     """What the networks observe, and how they are made.
 
     `observe` gives observations as the game has them, [N, ..., batch]; `to_features_first` turns
-    them into what networks read, [features, ..., N, batch].
+    them into what networks read, [features, ..., N, batch]. Where weights fit any population, it
+    and the two functions of bytes take `neighbours`, too.
     """
 
     name: str
-    observe: Callable[[Game, World], PyTree]
+    observe: Callable[..., PyTree]  # of a game and worlds
     to_features_first: Callable[[PyTree], PyTree]
     policy: Callable[[Array, Game], eqx.Module]
     critic: Callable[[Array, Game], eqx.Module]
-    hidden_bytes: Callable[[Game], int]  # of a critic's hidden units per sample: its work
-    activation_bytes: Callable[[Game], int]  # of its widest layer that reaches memory here
+    hidden_bytes: Callable[..., int]  # of a critic's hidden units per sample: its work in a game
+    activation_bytes: Callable[..., int]  # of its widest layer that reaches memory here
     any_population: bool  # weights fit every population
+    neighbours: int | None = None  # of each kind that agents see and critics attend to; None: all
+
+    def with_neighbours(self, k: int | None) -> "Architecture":
+        """The same for neighbourhoods of the `k` nearest; for networks of any population."""
+        if k is None:
+            return self
+        return replace(
+            self,
+            neighbours=k,
+            observe=partial(self.observe, neighbours=k),
+            hidden_bytes=partial(self.hidden_bytes, neighbours=k),
+            activation_bytes=partial(self.activation_bytes, neighbours=k),
+        )
 
     def views(self, game: Game, worlds: World) -> PyTree:
         """A batch of observations, as networks read them."""
-        return self.to_features_first(self.observe(game, worlds))
+        views = self.to_features_first(self.observe(game, worlds))
+        if self.neighbours is None:
+            return views
+        return add_neighbourhoods(views, game, worlds, self.neighbours)
 
     def agents(self, key: Key[Array, ""], game: Game, twins: bool = False) -> Agent:
         """Fresh agents for all seats of a game, stacked on a leading axis.

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from epcx.games import Entities, Game, Observation, World
 from epcx.networks import kernels
@@ -23,11 +23,15 @@ from epcx.networks.layers import (
     flatten_rows,
     normalise,
 )
+from epcx.networks.neighbourhood import attended, num_slots, row_index
 from epcx.networks.seat import Seat
 
 
-def observe(game: Game, worlds: World) -> Observation:
-    return game.observe_batch(worlds)
+def observe(game: Game, worlds: World, neighbours: int | None = None) -> Observation:
+    """What every agent sees: everything, or the nearest of each entity type."""
+    if neighbours is None:
+        return game.observe_batch(worlds)
+    return game.observe_nearest_batch(worlds, neighbours)
 
 
 def to_features_first(observation: Observation) -> Observation:
@@ -43,27 +47,30 @@ def to_features_first(observation: Observation) -> Observation:
     return Observation(observation.own.swapaxes(0, 1).astype(jnp.float32), entities)
 
 
-def hidden_bytes(game: Game) -> int:
+def hidden_bytes(game: Game, neighbours: int | None = None) -> int:
     """A measure of a critic's work per sample: bytes of its hidden units.
 
     With Pallas, of what it encodes. For a single row, which C++ never gets: checkpoints have as
     many shards as this suggests, so that on CPUs it must depend on the game alone.
     """
-    return _widest_layer(game, rows=1)
+    return _widest_layer(game, neighbours, rows=1)
 
 
-def activation_bytes(game: Game) -> int:
+def activation_bytes(game: Game, neighbours: int | None = None) -> int:
     """Bytes of a critic's widest layer that reaches memory on this machine, per sample."""
-    return _widest_layer(game, rows=2**20)  # a batch is large enough for all kernels
+    return _widest_layer(game, neighbours, rows=2**20)  # a batch is large enough for all kernels
 
 
-def _widest_layer(game: Game, rows: int) -> int:
+def _widest_layer(game: Game, neighbours: int | None, rows: int) -> int:
     shapes = game.observation_shapes
+    agents = game.num_agents if neighbours is None else num_slots(game, neighbours)
     types = shapes.entities.values()
     features = [shapes.own.shape[-1], *(entities.features.shape[-1] for entities in types)]
     if kernels.select(rows, features).fused:
-        return game.num_agents * (1 + len(types)) * EMBEDDING * 4
-    return sum(entities.mask.size for entities in types) * HIDDEN * 4
+        return agents * (1 + len(types)) * EMBEDDING * 4
+    slots = [entities.mask.shape[1] for entities in types]
+    seen = sum(slots if neighbours is None else (min(neighbours, n) for n in slots))
+    return agents * seen * HIDDEN * 4
 
 
 class ObservationEncoder(eqx.Module):
@@ -91,11 +98,18 @@ class ObservationEncoder(eqx.Module):
         mlps = self.own, *self.entities.values()
         return tuple(mlp.layers[0].weight.shape[-1] for mlp in mlps)
 
-    def __call__(self, view: Observation) -> Float[Array, "width *rows"]:
-        """`view` is that of one agent, or of many along the rows."""
-        rows = view.own.shape[1:]
+    def __call__(
+        self, view: Observation, agents: Int[Array, "slots batch"] | None = None
+    ) -> Float[Array, "width *rows"]:
+        """`view` is that of one agent, or of many along the rows.
+
+        If `agents` are given, rows are these, of the many that `view` has.
+        """
+        seen = view.own.shape[1:]
+        rows = seen if agents is None else agents.shape
+        index = None if agents is None else row_index(agents)
         kernel = kernels.select(math.prod(rows), self.features).encode
-        encoded = kernel(self.own, self.entities, flatten_rows(view, len(rows)))
+        encoded = kernel(self.own, self.entities, flatten_rows(view, len(seen)), index)
         return encoded.reshape(self.width, *rows)
 
     def attention(self, view: Observation) -> dict[str, Float[Array, "_slots *rows"]]:
@@ -170,14 +184,15 @@ class AttentionCritic(eqx.Module):
         alive: Bool[Array, "agents batch"],
         seat: Seat,
     ) -> Context:
-        """f(o_j, a_j) of all agents, and whom agent i attends to."""
-        encoded = self.encoder(views)
-        groups = seat.groups(alive)[: self.groups]
+        """f(o_j, a_j) of all agents, or of a neighbourhood, and whom agent i attends to."""
+        who = attended(views, alive, seat)
+        encoded = self.encoder(views, who.agents)
+        groups = who.groups[: self.groups]
         kernel = self._select(encoded).embed
-        embedded = kernel(self.action, self.combine, encoded, actions)
-        own = jax.lax.stop_gradient(seat.mine(encoded))
+        embedded = kernel(self.action, self.combine, encoded, who.take(actions))
+        own = jax.lax.stop_gradient(who.mine(encoded))
         keys = [key(embedded) for key in self.keys]
-        return Context(own, seat.mine(embedded), embedded, keys, groups)
+        return Context(own, who.mine(embedded), embedded, keys, groups)
 
     def q_value(self, context: Context) -> Float[Array, "batch"]:
         """Q of the actions that were taken."""

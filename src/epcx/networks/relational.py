@@ -28,6 +28,7 @@ from epcx.networks.layers import (
     flatten_rows,
     normalise,
 )
+from epcx.networks.neighbourhood import attended
 from epcx.networks.seat import Seat
 
 HEADS = 2
@@ -201,10 +202,11 @@ class RelationalCritic(eqx.Module):
         alive: Bool[Array, "agents batch"],
         seat: Seat,
     ) -> Context:
+        who = attended(views, alive, seat)
         own = self.encoder(jax.tree.map(seat.mine, views))
         mine = self.embed(own, seat.mine(actions))
-        embedded = self.others.embedded(views.own, actions)
-        return Context(jax.lax.stop_gradient(own), mine, embedded, seat.groups(alive))
+        embedded = self.others.embedded(who.take(views.own), who.take(actions))
+        return Context(jax.lax.stop_gradient(own), mine, embedded, who.groups)
 
     def embed(
         self, own: Float[Array, "hidden batch"], action: Float[Array, "actions batch"]
@@ -244,15 +246,16 @@ class RelationalValue(eqx.Module):
     def __call__(
         self, views: Observation, alive: Bool[Array, "agents batch"], seat: Seat
     ) -> Float[Array, "batch"]:
+        who = attended(views, alive, seat)
         mine = self.encoder(jax.tree.map(seat.mine, views))
-        seen = self.others(mine, self.others.embedded(views.own), seat.groups(alive))
+        seen = self.others(mine, self.others.embedded(who.take(views.own)), who.groups)
         return self.value(jnp.concatenate([mine, seen]))[0]
 
 
-def hidden_bytes(game: Game) -> int:
+def hidden_bytes(game: Game, neighbours: int | None = None) -> int:
     """Bytes of a critic's widest layer per sample: hidden units of its tokens, or the weights of
     every token among all of them.
     """
-    types = game.observation_shapes.entities.values()
-    tokens = 1 + sum(entities.mask.shape[1] for entities in types)
+    slots = [kind.mask.shape[1] for kind in game.observation_shapes.entities.values()]
+    tokens = 1 + sum(slots if neighbours is None else (min(neighbours, n) for n in slots))
     return max(2 * HIDDEN, HEADS * tokens) * tokens * 4

@@ -17,6 +17,7 @@ from epcx.networks import kernels
 from epcx.networks.attention import AttentionPolicy, ObservationEncoder
 from epcx.networks.layers import EMBEDDING, HIDDEN, MLP, Linear, normalise
 from epcx.networks.mlp import UNITS, concatenated
+from epcx.networks.neighbourhood import attended
 from epcx.networks.seat import Seat
 
 
@@ -44,9 +45,9 @@ class AttentionValue(eqx.Module):
     def __call__(
         self, views: Observation, alive: Bool[Array, "agents batch"], seat: Seat
     ) -> Float[Array, "batch"]:
-        embedded = jax.nn.relu(self.combine(self.encoder(views)))
-        mine = seat.mine(embedded)
-        groups = seat.groups(alive)[: self.groups]
+        who = attended(views, alive, seat)
+        embedded = jax.nn.relu(self.combine(self.encoder(views, who.agents)))
+        mine, groups = who.mine(embedded), who.groups[: self.groups]
         kernel = kernels.select(math.prod(embedded.shape[1:]), self.encoder.features)
         mixed = kernel.attend(self.query(mine), self.key, self.key(embedded), embedded, groups)
         parts = [jax.nn.relu(self.own(mine)), *map(normalise, mixed)]

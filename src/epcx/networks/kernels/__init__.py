@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 import jax
 from jaxtyping import Array
 
+from epcx.backends import plain_names
 from epcx.networks.kernels import cpu, pallas, plain
 from epcx.networks.kernels.pallas_attention import Options as AttentionOptions
 from epcx.networks.kernels.pallas_embedding import TILING as EMBEDDING_TILING
 from epcx.networks.kernels.pallas_encoder import Options
 
 _precision = ContextVar("precision", default="bf16")
-_traced: ContextVar[set[str] | None] = ContextVar("traced", default=None)
 
 
 class Kernels(NamedTuple):
@@ -59,7 +59,7 @@ def select(rows: Any, features: Sequence[int], actions: int = 1) -> Kernels:
     the numbers of features of the agent itself and of each entity type, `actions` is the length of
     an action; who only encodes needs none. The choice is made while a program is traced.
     """
-    traced = _traced.get()
+    traced = plain_names()
     if traced is None:
         return fastest(rows, features, actions)
     if isinstance(rows, int):
@@ -83,21 +83,6 @@ def describe() -> str:
         return "Pallas"
     version = cpu.compiler_version()
     return f"{CPP.name} ({version})" if version else XLA.name
-
-
-@contextlib.contextmanager
-def plain_only() -> Iterator[set[str]]:
-    """Programs that are traced within are plain JAX: they run on any machine without epcx, and
-    their operations can be counted.
-
-    Collects the names of the implementations that they would have had.
-    """
-    names: set[str] = set()
-    token = _traced.set(names)
-    try:
-        yield names
-    finally:
-        _traced.reset(token)
 
 
 def current_precision() -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from epcx.games import Observation
 from epcx.networks.kernels import cpp_build
@@ -27,6 +27,7 @@ from epcx.networks.layers import (
     MLP,
     Linear,
     flatten_rows,
+    take_rows,
     weights_and_biases,
 )
 
@@ -78,13 +79,21 @@ def _registered() -> bool:
     return True
 
 
-def encode(own: MLP, entities: Mapping[str, MLP], view: Observation) -> Float[Array, "width rows"]:
+def encode(
+    own: MLP,
+    entities: Mapping[str, MLP],
+    view: Observation,
+    index: Int[Array, "rows"] | None = None,
+) -> Float[Array, "width rows"]:
     """The own embedding and one type embedding per entity type, sorted by name."""
-    query = mlp(weights_and_biases(*own.layers), view.own)
+    mine, seen = view.own, view.entities
+    if index is not None:
+        mine, seen = take_rows((mine, seen), index)
+    query = mlp(weights_and_biases(*own.layers), mine)
     parts = [query]
     for name in sorted(entities):
         layers = weights_and_biases(*entities[name].layers)
-        parts.append(jax.nn.relu(entity_attention(layers, query, *view.entities[name])))
+        parts.append(jax.nn.relu(entity_attention(layers, query, *seen[name])))
     return jnp.concatenate(parts)
 
 

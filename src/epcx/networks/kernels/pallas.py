@@ -3,13 +3,12 @@
 from collections.abc import Mapping, Sequence
 
 import jax
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
+from epcx.backends import runs_pallas
 from epcx.games import Observation
 from epcx.networks.kernels import pallas_attention, pallas_embedding, pallas_encoder
 from epcx.networks.layers import MLP, Linear, flatten_rows, project, weights_and_biases
-
-MIN_COMPUTE_CAPABILITY = 8.0  # has bfloat16
 
 
 def supports(features: Sequence[int], actions: int) -> bool:
@@ -20,20 +19,20 @@ def supports(features: Sequence[int], actions: int) -> bool:
 
 def usable() -> bool:
     """Whether JAX's default device is a GPU that runs the kernels."""
-    if jax.default_backend() != "gpu":
-        return False
-    try:
-        return float(jax.local_devices()[0].compute_capability) >= MIN_COMPUTE_CAPABILITY
-    except (AttributeError, ValueError):  # another vendor's
-        return False
+    return runs_pallas()
 
 
 def encode(
-    options: pallas_encoder.Options, own: MLP, entities: Mapping[str, MLP], view: Observation
+    options: pallas_encoder.Options,
+    own: MLP,
+    entities: Mapping[str, MLP],
+    view: Observation,
+    index: Int[Array, "rows"] | None = None,
 ) -> Float[Array, "width rows"]:
     names = sorted(entities)
     mlps = [weights_and_biases(*mlp.layers) for mlp in (own, *(entities[name] for name in names))]
-    return pallas_encoder.encode(options, mlps, view.own, [view.entities[name] for name in names])
+    types = [view.entities[name] for name in names]
+    return pallas_encoder.encode(options, mlps, view.own, types, index)
 
 
 def embed(

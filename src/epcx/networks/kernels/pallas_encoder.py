@@ -14,7 +14,9 @@ Tensor cores sum over at least 16 numbers. So several entities are packed into a
 one behind its features for the bias; and the first layer has a copy of its weights for each of
 them, with zeros where the others are.
 
-Under `vmap` over agents, observations that all of them share are read in place, not copied.
+Under `vmap` over agents, observations that all of them share are read in place, not copied. With an
+`index`, rows are some of these observations, different ones for every agent: they are gathered as
+they are read, 32 bytes at a time in bfloat16, and never written again.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +28,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plt
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from epcx.networks.layers import EPSILON, LOWEST
 
@@ -172,29 +174,45 @@ def encode(
     mlps: Sequence[Weights],
     own: Float[Array, "features rows"],
     types: Sequence[Type],
-) -> Float[Array, "width rows"]:
-    """`mlps` are that of the agent itself and those of the types. Observations get no gradient."""
-    return _run(options, mlps, own, types, save=False)[0]
+    index: Int[Array, "taken"] | None = None,
+) -> Float[Array, "width taken"]:
+    """`mlps` are that of the agent itself and those of the types. Observations get no gradient.
+
+    All rows are encoded, or those of `index`.
+    """
+    return _run(options, mlps, own, types, index, save=False)[0]
 
 
 def _forward(
-    options: Options, mlps: Sequence[Weights], own: Array, types: Sequence[Type]
+    options: Options,
+    mlps: Sequence[Weights],
+    own: Array,
+    types: Sequence[Type],
+    index: Array | None,
 ) -> tuple[Array, PyTree]:
-    encoded, saved = _run(options, mlps, own, types, save=True)
+    encoded, saved = _run(options, mlps, own, types, index, save=True)
     return encoded, (mlps, types, *saved)
 
 
 def _run(
-    options: Options, mlps: Sequence[Weights], own: Array, types: Sequence[Type], save: bool
+    options: Options,
+    mlps: Sequence[Weights],
+    own: Array,
+    types: Sequence[Type],
+    index: Array | None,
+    save: bool,
 ) -> tuple[Array, tuple[PyTree, ...]]:
     """The encoded observation, and what the backward pass needs."""
-    size, samples = mlps[0][2].shape[0], own.shape[1]
+    size, seen = mlps[0][2].shape[0], own.shape[1]
     packings = packings_of(types)
+    samples = seen if index is None else len(index)
     rows = samples + -samples % options.tiling.rows
-    present = jnp.ones((1, samples), bool)
-    me = Packing(len(own), 1).pack(own[:, None], present, rows, options.dtype).features[0, 0]
+    table = rows if index is None else seen
+    present = jnp.ones((1, seen), bool)
+    me = Packing(len(own), 1).pack(own[:, None], present, table, options.dtype).features[0, 0]
+    source = None if index is None else jnp.pad(index, (0, rows - samples))
     packed = [
-        packing.pack(features, mask, rows, options.dtype)
+        packing.pack(features, mask, table, options.dtype)
         for packing, (features, mask) in zip(packings, types, strict=True)
     ]
     grid = Grid(options.tiling, rows)
@@ -204,14 +222,16 @@ def _run(
         shapes += [jax.ShapeDtypeStruct((len(types), rows), jnp.float32)] * 2
     kernel = partial(_forward_kernel, options, grid, packings)
     call = options.call("encoder_forward", kernel, grid, shapes)
-    encoded, *rest = call(mlps, me, packed)
-    return encoded[:, :samples], (me, packed, encoded, *rest)
+    encoded, *rest = call(mlps, me, packed, source)
+    return encoded[:, :samples], (me, packed, source, encoded, *rest)
 
 
-def _backward(options: Options, saved: PyTree, grad: Array) -> tuple[list[Weights], None, None]:
-    mlps, types, me, packed, encoded, normals, rates, totals = saved
+def _backward(
+    options: Options, saved: PyTree, grad: Array
+) -> tuple[list[Weights], None, None, None]:
+    mlps, types, me, packed, source, encoded, normals, rates, totals = saved
     packings = [Packing(mlps[0][0].shape[1], 1), *packings_of(types)]
-    rows = len(me)
+    rows = encoded.shape[1]
     grad = jnp.pad(grad, ((0, 0), (0, rows - grad.shape[1])))
     grid = Grid(options.tiling, rows)
 
@@ -229,13 +249,13 @@ def _backward(options: Options, saved: PyTree, grad: Array) -> tuple[list[Weight
             jax.ShapeDtypeStruct(normals.shape, options.dtype),
             *(partial_shapes(*pair) for pair in zip(mlps[1:], packings[1:], strict=True)),
         ],
-    )(mlps[1:], packed, encoded, normals, rates, totals, grad)
+    )(mlps[1:], packed, source, encoded, normals, rates, totals, grad)
     own_partials = options.call(
         "encoder_own_backward",
         partial(_own_backward_kernel, options, grid),
         grid,
         partial_shapes(mlps[0], packings[0]),
-    )(mlps[0], me, grad_queries, grad)
+    )(mlps[0], me, source, grad_queries, grad)
 
     def gradient(packing: Packing, partials: Sequence[Array]) -> Weights:
         copies, second, bias = (x.sum(0) for x in partials)
@@ -244,7 +264,7 @@ def _backward(options: Options, saved: PyTree, grad: Array) -> tuple[list[Weight
         return first[:-1].T, first[-1], second.T, bias
 
     partials = zip(packings, [own_partials, *type_partials], strict=True)
-    return [gradient(*one) for one in partials], None, None
+    return [gradient(*one) for one in partials], None, None, None
 
 
 encode.defvjp(_forward, _backward)
@@ -264,16 +284,28 @@ class Grid:
         self.tiles = next(n for n in range(limit, 0, -1) if tiles % n == 0)
         self.programs = tiles // self.tiles
 
-    def program_tiles(self) -> Callable[[Any], "Tile"]:
-        """The tiles of this program, by number."""
+    def program_tiles(self, source: Tree = None) -> Callable[[Any], "Tile"]:
+        """The tiles of this program, by number. `source` has the index of rows, if there is one."""
         first = pl.program_id(0) * self.tiles
-        return lambda i: Tile(pl.ds((first + i) * self.rows, self.rows))
+
+        def tile(i: Any) -> Tile:
+            rows = pl.ds((first + i) * self.rows, self.rows)
+            return Tile(rows, rows if source is None else source[rows])
+
+        return tile
 
 
 class Tile(NamedTuple):
     """Some rows. In memory features come first, on chip rows do."""
 
     rows: Any
+    source: Any  # where their observations are: the same rows, or an index
+
+    def observed(self, ref: Any, *place: Any) -> Float[Array, "rows 16"]:
+        """Packed features of these rows; `place` is that of a group of entities."""
+        if self.source is self.rows:
+            return ref[(*place, self.rows, slice(None))]
+        return ref[(*place, self.source[:, None], jnp.arange(WIDTH)[None])]
 
     def load(self, ref: Any, number: int, size: int) -> Float[Array, "rows size"]:
         """Block `number` of those that are `size` features high."""
@@ -283,10 +315,10 @@ class Tile(NamedTuple):
         """Loops over the groups of entities; `step` also gets which entities are present."""
 
         def word(w: Any, carry: Tree) -> Tree:
-            bits = packed.mask[w, self.rows]
+            bits = packed.mask[w, self.source]
 
             def group(g: Array, carry: Tree) -> Tree:
-                x = packed.features[w, g, self.rows, :]
+                x = self.observed(packed.features, w, g)
                 first = bits >> (g * packing.per_group)
                 present = [(first & 2**j) != 0 for j in range(packing.per_group)]
                 return step(x, present, carry)
@@ -310,14 +342,15 @@ def _forward_kernel(
     mlps: Tree,
     me: Tree,
     types: Tree,
+    source: Tree,
     encoded: Tree,
     *saved: Tree,
 ) -> None:
-    tiles, own = grid.program_tiles(), own_layers(options, mlps[0])
+    tiles, own = grid.program_tiles(source), own_layers(options, mlps[0])
 
     def attend(t: int, layers: Layers, packed: Tree, k: Array, _: None) -> None:
         tile = tiles(k)
-        query = own(me[tile.rows, :], 0)[1]
+        query = own(tile.observed(me), 0)[1]
         query = query.astype(options.dtype).astype(jnp.float32)  # as the backward pass reads it
         if t == 0:
             tile.store(encoded, 0, query)
@@ -362,6 +395,7 @@ def _backward_kernel(
     packings: list[Packing],
     mlps: Tree,
     types: Tree,
+    source: Tree,
     encoded: Tree,
     normals: Tree,
     rates: Tree,
@@ -370,7 +404,7 @@ def _backward_kernel(
     grad_queries: Tree,
     *partials: Tree,
 ) -> None:
-    tiles = grid.program_tiles()
+    tiles = grid.program_tiles(source)
 
     def attend(t: int, layers: Layers, packed: Tree, k: Array, gradient: Tree) -> Tree:
         tile = tiles(k)
@@ -415,16 +449,17 @@ def _own_backward_kernel(
     grid: Grid,
     mlp: Tree,
     me: Tree,
+    source: Tree,
     grad_queries: Tree,
     grad: Tree,
     *partials: Tree,
 ) -> None:
-    tiles, layers = grid.program_tiles(), own_layers(options, mlp)
+    tiles, layers = grid.program_tiles(source), own_layers(options, mlp)
     size = mlp[2].shape[0]
 
     def step(k: Array, gradient: Tree) -> Tree:
         tile = tiles(k)
-        x = me[tile.rows, :]
+        x = tile.observed(me)
         before, query = layers(x, 0)
         grad_query = tile.load(grad, 0, size)
         for t in range(grad_queries.shape[0] // size):

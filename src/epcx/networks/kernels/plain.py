@@ -4,22 +4,30 @@ from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from epcx.games import Observation
 from epcx.networks import layers
-from epcx.networks.layers import MLP, Linear, normalise
+from epcx.networks.layers import MLP, Linear, normalise, take_rows
 
 
-def encode(own: MLP, entities: Mapping[str, MLP], view: Observation) -> Float[Array, "width rows"]:
+def encode(
+    own: MLP,
+    entities: Mapping[str, MLP],
+    view: Observation,
+    index: Int[Array, "rows"] | None = None,
+) -> Float[Array, "width rows"]:
     """The own embedding and one type embedding per entity type, sorted by name.
 
-    `view` has a single axis of rows, which are agents and samples.
+    `view` has a single axis of rows, which are agents and samples; `index` chooses among them.
     """
-    query = jax.nn.relu(own(view.own))
+    mine, seen = view.own, view.entities
+    if index is not None:
+        mine, seen = take_rows((mine, seen), index)
+    query = jax.nn.relu(own(mine))
     parts = [query]
     for name in sorted(entities):
-        features, mask = view.entities[name]
+        features, mask = seen[name]
         embedded = jax.nn.relu(entities[name](features))
         # LayerNorm keeps the zeros of an empty set at zero.
         parts.append(jax.nn.relu(normalise(layers.attend(query, embedded, embedded, mask))))
