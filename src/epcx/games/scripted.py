@@ -65,7 +65,8 @@ def run_away(game: ParticleGame, world: ParticleWorld) -> Float[Array, "prey 2"]
     prey, predators = (world.position[game.members[role.name]] for role in game.roles)
     predator, distance = closest(prey, predators, jnp.ones(len(predators), bool))
     away = (prey - predator) / jnp.maximum(distance, 1e-3)[:, None]
-    outside = jnp.maximum(jnp.abs(prey) / game.world_size - 0.7, 0.0) * jnp.sign(prey)
+    place = game.visible_position(prey)
+    outside = jnp.maximum(jnp.abs(place) / game.world_size - 0.7, 0.0) * jnp.sign(place)
     return prey + 0.3 * away - 2 * outside
 
 
