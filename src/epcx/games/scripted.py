@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
-from optax.assignment import hungarian_algorithm
 
+from epcx.games.assignment import assign
 from epcx.games.particle import ParticleGame, ParticleWorld
 from epcx.games.physics import DAMPING, TIME_STEP, squared_distances
 
@@ -82,6 +82,8 @@ def hunt_in_pairs(game: ParticleGame, world: ParticleWorld, team: int) -> Float[
 
 def assign_food(game: ParticleGame, world: ParticleWorld) -> Float[Array, "collectors 2"]:
     """Each agent to a pellet of its own, by the assignment with the least total distance."""
-    distances = jnp.sqrt(squared_distances(world.position, world.food))
-    agents, places = hungarian_algorithm(distances)
-    return world.position.at[agents].set(world.food[places])
+    position, food = world.position, world.food
+    if len(food) < len(position):
+        pellet = assign(food, position)
+        return jnp.where((pellet < len(food))[:, None], food[pellet], position)
+    return position.at[assign(position, food)].set(food, mode="drop")
