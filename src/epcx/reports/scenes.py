@@ -11,7 +11,7 @@ from epcx.evaluation.variants import base
 from epcx.reports import paper
 from epcx.reports.canvas import Canvas
 from epcx.reports.chart import label
-from epcx.reports.drawing import draw_frame
+from epcx.reports.drawing import draw_frame, side_of
 from epcx.reports.recording import record, record_start
 from epcx.reports.replay import Replay
 from epcx.reports.report_data import Picture, ReplayPair, ReportData, Section
@@ -46,7 +46,8 @@ def describe_world(replay: Replay) -> str:
 
 def first_frame(replay: Replay) -> bytes:
     file = io.BytesIO()
-    draw_frame(Canvas(replay, PICTURE_SIDE), replay, 0.0).save(file, "PNG", optimize=True)
+    canvas = Canvas(replay, side_of(replay, PICTURE_SIDE))
+    draw_frame(canvas, replay, 0.0).save(file, "PNG", optimize=True)
     return file.getvalue()
 
 
