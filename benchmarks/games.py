@@ -186,10 +186,9 @@ def measure(
             many = agents > MAX_PEER_AGENTS
             if not engine.name.startswith(only) or (many and is_peer):
                 continue
-            rates: dict[int, float] = {}
-            for batch in engine.batches:
-                if many and batch * agents**2 > MAX_PAIRS and rates:
-                    continue
+            sizes = [size for size in engine.batches if size * agents**2 <= MAX_PAIRS or not many]
+            rates = {}
+            for batch in sizes or [1]:
                 run = engine.build(population, batch)
                 rates[batch] = best_rate(run, batch * EPISODE, seconds, engine.compiled)
             batch = max(rates, key=lambda size: rates[size])

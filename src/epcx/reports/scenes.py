@@ -23,7 +23,11 @@ PICTURE_SIDE = 480
 
 def worlds(study: Study) -> Section | None:
     """How the game begins at every population; none if it has no 2-D scene."""
-    section = Section("worlds", "The game", ["An initial world at each population."])
+    text = "An initial world at each population."
+    if study.density == "constant":
+        last = study.game.stages[-1]
+        text += f" At more than {last} agents the world and the food in it grow with them."
+    section = Section("worlds", "The game", [text])
     try:
         for population in study.populations:
             game = study.at(population)
