@@ -236,7 +236,7 @@ def _palette(frames: list[Image.Image], exact: list[str]) -> Image.Image:
     colours = np.array([rgb(colour) for colour in exact])
     others = np.array(found).reshape(-1, 3)[:GIF_COLOURS]
     # Pillow matches approximately, and may prefer a colour next to the exact one.
-    apart = np.abs(others[:, None] - colours).max(-1).min(-1) > 6
+    apart = np.abs(others[:, None] - colours).max(-1).min(-1) > 8
     palette = Image.new("P", (1, 1))
     palette.putpalette(np.concatenate([colours, others[apart]]).ravel().tolist())
     return palette
