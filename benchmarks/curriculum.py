@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from benchmarks.gpu_kernels import operations
 from epcx import options, presets
 from epcx.config import PlannedStage, TrainConfig
-from epcx.execution.arena import PARALLEL_EPISODES, Arena, joint_policy
+from epcx.execution.arena import Arena, joint_policy
 from epcx.execution.devices import format_bytes, on_cpu, use_all_cores
 from epcx.execution.match_trainer import MatchTrainer
 from epcx.games import Game
@@ -82,7 +82,7 @@ class Benchmark:
         compiling += timed(lambda: arena.compile(one))
         batch = [one] * arena.rows
         once = timed(lambda: arena.play(batch, jax.random.key(0), 1))
-        per_round = PARALLEL_EPISODES * arena.rows
+        per_round = arena.parallel * arena.rows
         rounds = -(-planned.fitness_games * config.fitness_episodes // per_round)
         floor = planned.matches * operations_of_an_update(game, config) / rate
         return {

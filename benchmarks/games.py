@@ -3,8 +3,8 @@
 Everybody plays predator and prey at the same counts of agents (ours: Grassland, which adds grass
 and death, and Predator-prey, the same game as theirs), computes flat observations and rewards
 after every step, and uses both: they decide the next action. Batched engines are given the best
-of several batch sizes (VMAS, whose steps take a second each, the largest). Peers come with
-`pip install "epcx[bench]"`.
+of several batch sizes (VMAS, whose steps take a second each, the largest). Hundreds of agents play
+without peers, in worlds of constant density. Peers come with `pip install "epcx[bench]"`.
 """
 
 import argparse
@@ -23,8 +23,10 @@ import jax.numpy as jnp
 from epcx import InputError, games
 from epcx.runs.provenance import describe
 
-POPULATIONS = ("3-2", "24-16")
-BATCHES = (64, 256, 1024, 4096)
+POPULATIONS = ("3-2", "24-16", "96-64", "384-256")
+BATCHES = (16, 64, 256, 1024, 4096)
+MAX_PEER_AGENTS = 40
+MAX_PAIRS = 4096 * 40**2  # of agents, in a batch: the memory for their observations
 EPISODE = 25
 
 
@@ -65,7 +67,7 @@ def choose(time: Any, score: Any) -> Any:
 
 def ours(name: str, population: str, batch: int, layout: str) -> Callable[[], None]:
     """A batch of episodes, with the batch at the end of every array, or vmapped in front."""
-    game = games.make(name, population)
+    game = games.make(name, population, "constant")
     last = layout == "last"
     axis = -1 if last else 0
     step = game.step if last else jax.vmap(game.step)
@@ -178,11 +180,15 @@ def measure(
     ]
     results = []
     for population in populations:
+        agents = games.Population.parse(population).total
         for engine in engines:
-            if not engine.name.startswith(only):
+            is_peer = not engine.name.startswith("epcx")
+            many = agents > MAX_PEER_AGENTS
+            if not engine.name.startswith(only) or (many and is_peer):
                 continue
+            sizes = [size for size in engine.batches if size * agents**2 <= MAX_PAIRS or not many]
             rates = {}
-            for batch in engine.batches:
+            for batch in sizes or [1]:
                 run = engine.build(population, batch)
                 rates[batch] = best_rate(run, batch * EPISODE, seconds, engine.compiled)
             batch = max(rates, key=lambda size: rates[size])

@@ -41,6 +41,7 @@ def make_run(
     snapshots=0,
     episodes=50,
     budget="lineage",
+    density="paper",
     **settings,
 ):
     """A finished run; in every later stage of a curriculum the best set is that of match 1.
@@ -58,6 +59,7 @@ def make_run(
         seed=seed,
         snapshots=snapshots,
         budget=budget,
+        density=density,
         learner_config=replace(learner_config, **settings),
     )
     run = RunFolder.create(path, config.to_json(), provenance.describe())

@@ -204,8 +204,17 @@ def test_game_without_presets_of_its_own_gets_the_defaults():
     assert presets.make_config(Orchard, preset="smoke").population == ("1", "2", "4")
 
 
-def test_options_override_the_preset(capsys, monkeypatch):
-    monkeypatch.setattr(estimate, "MAX_AGENTS", 0)
+@pytest.fixture
+def no_estimates(monkeypatch):
+    """Estimates take seconds, and have tests of their own."""
+
+    def refuse(learner):
+        raise estimate.UnknownCostError("it is not tested here")
+
+    monkeypatch.setattr(estimate, "update_cost", refuse)
+
+
+def test_options_override_the_preset(capsys, no_estimates):
     options = "--preset smoke --buffer-size 500 --sets 3 --population 1 3 --dry-run --json"
     main(["train", "food-collection", *options.split()])
     shown = json.loads(capsys.readouterr().out)
@@ -217,8 +226,7 @@ def test_options_override_the_preset(capsys, monkeypatch):
     ]
 
 
-def test_dry_run_prints_the_plan(capsys, monkeypatch):
-    monkeypatch.setattr(estimate, "MAX_AGENTS", 0)
+def test_dry_run_prints_the_plan(capsys, no_estimates):
     main(["train", "grassland", "--dry-run"])
     shown = capsys.readouterr().out
     assert "time: no estimate, because" in shown

@@ -141,6 +141,8 @@ def test_schedule_that_is_asked_for_or_short_is_not_refused(
         (5401.0, "2 hours"),
         (90e3, "25 hours"),
         (130e3, "2 days"),
+        (4e7, "463 days"),
+        (1e12, "31,710 years"),
     ],
 )
 def test_durations_are_as_precise_as_estimates(seconds, text):

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from functools import partial
 from typing import Any, get_args
 
-from epcx import games, presets
+from epcx import presets
 from epcx.config import TrainConfig
 from epcx.errors import one_line, printable
 from epcx.evaluation.players import Player, fixed_players
@@ -46,7 +46,7 @@ def measure(run: RunFolder, episodes: int) -> tuple[Score, ...]:
     config = TrainConfig.of(run)
     scores: list[Score] = []
     for stage in run.stages():
-        game = games.make(config.game, stage)
+        game = config.at(stage)
         tournament = Tournament(game)
         team, fixed = RunPlayers(TEAM, run, stage), fixed_players(game)[0]
         players: dict[str, dict[str, Player]] = {
@@ -83,12 +83,13 @@ def to_json(card: Card) -> bytes:
 
 def to_markdown(run: RunFolder, card: Card) -> str:
     config = TrainConfig.of(run)
-    game = games.make(config.game, config.populations[-1])
+    game = config.at()
     lines = [
         f"# {game.name}: {config.method}, seed {config.seed}",
         "",
         f"{team_words(game)}, trained by epcx with the method `{config.method}`"
-        + (f" at the populations {', '.join(config.populations)}." if config.grows else "."),
+        + (f" at the populations {', '.join(config.populations)}." if config.grows else ".")
+        + " The world grows with the population." * (config.density == "constant"),
         "",
         "## Use",
         "",

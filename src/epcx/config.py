@@ -11,7 +11,7 @@ from epcx.evolution.mix_and_match import number_of_mixtures, parents_needed
 from epcx.execution.devices import format_bytes
 from epcx.execution.executor import Executor
 from epcx.execution.match_trainer import MatchTrainer
-from epcx.games import Game, Population
+from epcx.games import Density, Game, Population
 from epcx.learners import Learner, ShardedLearner
 from epcx.learners.learner import state_bytes
 from epcx.options import Flatten, Positional
@@ -46,6 +46,10 @@ class TrainConfig:
 
     population: tuple[str, ...] = ()
     """How many agents each role has, such as 3-2: one for each stage of a curriculum."""
+
+    density: Density = "paper"
+    """paper (worlds of one size) or constant: the area of the world and the number of food grow
+    with the population, where it has more agents than any of the paper."""
 
     init_from: str | None = None
     """Start from the agents of a run, RUN or RUN@STAGE, at the same population or a smaller one."""
@@ -92,6 +96,7 @@ class TrainConfig:
         if self.learner_config is None:
             object.__setattr__(self, "learner_config", cls.Config(**method.options))
         choice("budget", self.budget, methods.Budget)
+        choice("density", self.density, Density)
         for name, low, high in (
             ("episodes", 1, MAX_EPISODES),
             ("stage_episodes", 1, MAX_EPISODES),
@@ -121,7 +126,11 @@ class TrainConfig:
         """The game at each stage."""
         cls = games.find(self.game)
         chosen = self.population or (cls.stages if self.grows else cls.stages[:1])
-        return [games.make(cls, population) for population in chosen]
+        return [games.make(cls, population, self.density) for population in chosen]
+
+    def at(self, population: str | None = None, density: Density | None = None) -> Game:
+        """The game at a population and density, by default those of the last stage."""
+        return games.make(self.game, population or self.populations[-1], density or self.density)
 
     @property
     def populations(self) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, PyTree, UInt
 from epcx import backends
 from epcx.errors import InputError, choice, reason
 from epcx.evaluation.tournament import add_batch_axis
+from epcx.games import options_of
 from epcx.learners.learner import greedy_option
 from epcx.runs.files import write_bytes
 from epcx.runs.weights import named
@@ -67,6 +68,7 @@ def describe(team: Team) -> dict[str, Any]:
         "format": FORMAT,
         "game": game.reference,
         "population": str(game.population),
+        "options": options_of(game),
         "stage": team.stage,
         "learner": team.source.run.setting("learner"),
         "architecture": team.learner.architecture,

@@ -6,7 +6,7 @@ The command line is a thin layer over these functions.
 import contextlib
 import html
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
@@ -18,14 +18,14 @@ from epcx.callbacks import Callback
 from epcx.config import TrainConfig
 from epcx.errors import MAX_SEED, InputError, nearest, printable, whole_number
 from epcx.evaluation.players import FIXED_PLAYERS, FixedPlayers, PlayerSource
-from epcx.evaluation.study import Study, game_of
+from epcx.evaluation.study import Study, density_of, game_of
 from epcx.evaluation.summary import Summary
 from epcx.evaluation.tournament import CrossPlay, Tournament
 from epcx.evaluation.tournament import crossplay as play_all
 from epcx.evolution.lineage import Lineage
 from epcx.execution.devices import use_all_cores
 from epcx.execution.execution_options import ExecutionOptions
-from epcx.games import Game
+from epcx.games import Density, Game
 from epcx.hub import is_hub_name, resolve
 from epcx.reports import paper
 from epcx.reports.progress import EpisodeProgress
@@ -70,9 +70,15 @@ class Run:
     def lineage(self) -> Lineage:
         return Lineage.from_json(self.folder.lineage())
 
-    def team(self, population: str | None = None, stage: str | None = None, match: int = 0) -> Team:
+    def team(
+        self,
+        population: str | None = None,
+        stage: str | None = None,
+        match: int = 0,
+        density: Density | None = None,
+    ) -> Team:
         """See `load`."""
-        return open_team(self.folder, population, stage, match)
+        return open_team(self.folder, population, stage, match, density)
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
@@ -204,13 +210,15 @@ def load(
     population: str | None = None,
     stage: str | None = None,
     match: int = 0,
+    density: Density | None = None,
 ) -> Team:
-    """The agents of a run, or of hub:NAME, at a population, by default its last stage's.
+    """The agents of a run, or of hub:NAME, at a population, by default its last stage's, and at a
+    density, by default the run's.
 
     `stage` names the stage that trained them, by default that of the population, or the last;
     match 0 has the best set of each role.
     """
-    return open_team(RunFolder.open(path_of(run)), population, stage, match)
+    return open_team(RunFolder.open(path_of(run)), population, stage, match, density)
 
 
 @dataclass(frozen=True)
@@ -226,6 +234,7 @@ class Evaluation:
     paper: dict[str, float]  # what the paper reports of the method, by statistic
     matches: list[dict[str, Any]]
     greedy: bool = False  # whether actions are the most probable ones, not samples
+    options: dict[str, Any] = field(default_factory=dict)  # of the game
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -244,17 +253,19 @@ def evaluate(
     match: int | None = None,
     seed: int = 0,
     greedy: bool = False,
+    density: Density | None = None,
 ) -> Evaluation:
     """Lets the agents of a run play; all matches that were kept, or one.
 
     They sample their actions, as in the paper, unless `greedy`: then they take the most probable.
+    The density is by default the run's.
     """
     use_all_cores()
     whole_number("episodes", episodes, 1, MAX_EPISODES)
     whole_number("seed", seed, 0, MAX_SEED)
     folder = RunFolder.open(path_of(run))
     config = TrainConfig.of(folder)
-    game = games.make(config.game, population or config.populations[-1])
+    game = config.at(population, density)
     chosen = stage_of(folder, str(game.population), stage)
     tournament, matches = Tournament(game, seed), []
     for number in matches_of(folder, chosen, match):
@@ -271,6 +282,7 @@ def evaluate(
         paper=in_the_paper(game, config.method),
         matches=matches,
         greedy=greedy,
+        options=games.options_of(game),
     )
 
 
@@ -280,11 +292,13 @@ def crossplay(
     population: str | None = None,
     episodes: int = 10_000,
     seed: int = 0,
+    density: Density | None = None,
     callback: Callback | None = None,
 ) -> CrossPlay:
     """Plays every player against every other, in every role.
 
-    Players are runs, RUN@STAGE, RUN@STAGE:MATCH, "scripted" and "random".
+    Players are runs, RUN@STAGE, RUN@STAGE:MATCH, "scripted" and "random". The density is by default
+    that of the runs.
     """
     use_all_cores()
     whole_number("episodes", episodes, 1, MAX_EPISODES)
@@ -294,7 +308,11 @@ def crossplay(
     if not runs:
         raise InputError("no run is named: name at least one run folder")
     configs = [TrainConfig.of(run) for run in runs]
-    game = games.make(game_of(configs), population or configs[0].populations[-1])
+    game = games.make(
+        game_of(configs),
+        population or configs[0].populations[-1],
+        density or density_of(configs),
+    )
     with progress_bar(callback) as shown:
         counter = Counter(shown, f"cross-play at {game.population}", episodes)
         return play_all(Tournament(game, seed), with_short_names(sources), episodes, counter)
@@ -338,16 +356,18 @@ def replay(
     seed: int | None = None,
     title: str | None = None,
     greedy: bool = False,
+    density: Density | None = None,
 ) -> Replay:
     """Plays an episode of a run or of a game, or reads a recorded one (.json).
 
-    A game is played by `players`, "scripted" (by default, if it has them) or "random". With `out`
-    it is written as a page, an animation, a picture or data, as the ending of the name says.
+    A game is played by `players`, "scripted" (by default, if it has them) or "random", at the
+    density "paper" unless another is given; a run by default at its own. With `out` it is written
+    as a page, an animation, a picture or data, as the ending of the name says.
     """
     if out is not None:
         check_destination(Path(out))
     options = {"population": population, "players": players, "stage": stage, "match": match}
-    options |= {"seed": seed, "greedy": "" if greedy else None}
+    options |= {"seed": seed, "greedy": "" if greedy else None, "density": density}
 
     def refuse(what: str, *names: str) -> None:
         for name in names:
@@ -363,7 +383,7 @@ def replay(
         if isinstance(source, Run) or is_run_name(source):
             refuse("the run", "players")
             folder = RunFolder.open(path_of(source))
-            team = open_team(folder, population, stage, match or 0)
+            team = open_team(folder, population, stage, match or 0, density)
             game, chosen = team.game, team.acting(greedy)
             name = (
                 f"run {printable(folder.path.resolve().name)}: {folder.setting('method')} of stage "
@@ -371,7 +391,8 @@ def replay(
             )
         else:
             refuse("the game", "stage", "match", "greedy")
-            game = games.make(str(source) if isinstance(source, Path) else source, population)
+            named = str(source) if isinstance(source, Path) else source
+            game = games.make(named, population, density or "paper")
             fixed = FixedPlayers(players or ("scripted" if game.has_script else "random"))
             chosen = {role: fixed.player(game, role) for role in game.members}
             name = f"{fixed.name} players".capitalize()

@@ -49,6 +49,7 @@ def schedule(game: type[Game], preset: Preset) -> dict[str, Any]:
             "stage_episodes": 10_000,
             "sets": 2,
             "matches": 3,
+            "density": "constant" if "density" in games.options_of(game) else "paper",
         }
     if preset == "quick":
         return {

@@ -89,7 +89,7 @@ def fill(
     half: bool,
 ) -> None:
     for population in source.stages():
-        learner = config.make_learner(games.make(config.game, population))
+        learner = config.make_learner(config.at(population))
         like = jax.eval_shape(learner.init, jax.random.key(0))
         for rank in range(min(source.ranks(population), sets or source.ranks(population))):
             for role in learner.game.members:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key, PyTree
 
-from epcx import games, learners
+from epcx import learners
 from epcx.config import TrainConfig
 from epcx.errors import MAX_SEED, InputError, whole_number
 from epcx.evaluation.players import Act, Player
@@ -20,7 +20,7 @@ from epcx.evaluation.summary import Summary
 from epcx.evaluation.tournament import Tournament, act_in_one_world, add_batch_axis
 from epcx.evolution.curriculum import AgentSet, Generation
 from epcx.evolution.lineage import Lineage, Record, name_of
-from epcx.games import Game, World
+from epcx.games import Density, Game, World
 from epcx.hub import resolve
 from epcx.learners import Learner
 from epcx.learners.learner import greedy_option
@@ -252,11 +252,14 @@ def split_source(text: str) -> tuple[str, str]:
 
 
 def open_team(
-    run: RunFolder, population: str | None = None, stage: str | None = None, match: int = 0
+    run: RunFolder,
+    population: str | None = None,
+    stage: str | None = None,
+    match: int = 0,
+    density: Density | None = None,
 ) -> Team:
-    """The agents of a run at a population, by default its last stage's."""
-    config = TrainConfig.of(run)
-    game = games.make(config.game, population or config.populations[-1])
+    """The agents of a run at a population and density, by default those of its last stage."""
+    game = TrainConfig.of(run).at(population, density)
     return Team(RunPlayers(str(run.path), run, stage, match), game)
 
 
@@ -268,7 +271,7 @@ def initial_generation(config: TrainConfig, notify: Callable[[str], None]) -> Ge
     run = RunFolder.open(resolve(folder))
     first = config.games[0]
     source, stage = TrainConfig.of(run), stage_of(run, str(first.population), place or None)
-    learner = source.make_learner(games.make(source.game, stage))
+    learner = source.make_learner(source.at(stage))
     wanted = config.make_learner(first)
     for name, theirs, ours in (
         ("game", source.game, config.game),

@@ -57,6 +57,8 @@ for call in (
     lambda: games.make("grassland", "3-2", world_size="1"),
     lambda: games.make("grassland", "3-2", world_size=None),
     lambda: games.make("predator-prey", "3-2", obstacles="2"),
+    lambda: games.make("grassland", "3-2", "dense"),
+    lambda: games.Grassland("3-2", density=None),
     lambda: games.make(["grassland"], "3-2"),
     lambda: games.make("grassland", [3, 2]),
     lambda: games.make("grassland", 3.5),
@@ -77,7 +79,8 @@ def test_wrong_types_are_refused_in_one_sentence():
     result = subprocess.run(
         [sys.executable, "-c", WRONG_TYPES], capture_output=True, text=True, check=True
     )
-    wrong = ("2.5", "'4'", "True", "'1'", "None", "'2'", "grassland", "3, 2", "3.5", "3.5", "'a'")
+    wrong = ("2.5", "'4'", "True", "'1'", "None", "'2'", "'dense'", "None")
+    wrong += ("grassland", "3, 2", "3.5", "3.5", "'a'")
     for value, message in zip(wrong, result.stdout.splitlines(), strict=True):
         assert value in message
 

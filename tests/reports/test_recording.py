@@ -121,3 +121,11 @@ def test_recorder_holds_the_worlds_and_outcomes_that_it_was_given():
             getattr(episode, name)[1:], [getattr(outcome.events, name) for outcome in outcomes]
         )
     np.testing.assert_array_equal(episode.reward[1:], [outcome.reward for outcome in outcomes])
+
+
+def test_a_world_that_grew_is_recorded_in_full_size():
+    game = games.make("grassland", "48-32", "constant")
+    episode = play(game, "scripted")
+    assert episode.world_size == game.half_side == pytest.approx(2**0.5)
+    assert episode.food.shape[1] == 8
+    assert 1.2 < np.abs(episode.position).max() <= episode.world_size

@@ -349,3 +349,12 @@ def test_canvas_shows_agents_that_leave_the_square() -> None:
 def colours(image: Image.Image) -> set[str]:
     red, green, blue = np.asarray(image.convert("RGB"), np.uint32).reshape(-1, 3).T
     return {f"#{colour:06x}" for colour in np.unique(red << 16 | green << 8 | blue)}
+
+
+def test_pictures_of_large_worlds_are_larger() -> None:
+    small, large = (make_replay(world_size=size) for size in (1.0, 4.0))
+    assert drawing.side_of(small, 300) == 300
+    assert drawing.side_of(large, 300) == 480  # a radius of 0.05 is 3 pixels
+    assert drawing.side_of(make_replay(world_size=100.0), 300) == 600
+    pictures = [Image.open(io.BytesIO(drawing.to_png(replay))) for replay in (small, large)]
+    assert pictures[1].height - pictures[0].height == 180

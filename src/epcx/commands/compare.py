@@ -41,6 +41,9 @@ class Evaluate:
     greedy: bool = False
     """Take the most probable actions; by default they are sampled, as in the paper."""
 
+    density: games.Density | None = None
+    """constant (the world grows with the population) or paper, by default as it was trained."""
+
     json: bool = False
     """Print JSON instead of a table."""
 
@@ -53,11 +56,12 @@ class Evaluate:
             match=self.match,
             seed=self.seed,
             greedy=self.greedy,
+            density=self.density,
         )
         if self.json:
             print(json.dumps(found.to_json(), indent=2))
         else:
-            game = games.make(found.game, found.population)
+            game = games.make(found.game, found.population, **found.options)
             print_evaluation(game, found.matches, found.paper)
 
 
@@ -83,17 +87,25 @@ class Crossplay:
     seed: int = 0
     """Fixes the episodes, which are the same for all pairings."""
 
+    density: games.Density | None = None
+    """constant (the world grows with the population) or paper, by default as runs were trained."""
+
     json: bool = False
     """Print everything as JSON."""
 
     def run(self) -> None:
         played = library.crossplay(
-            self.players, population=self.population, episodes=self.episodes, seed=self.seed
+            self.players,
+            population=self.population,
+            episodes=self.episodes,
+            seed=self.seed,
+            density=self.density,
         )
         if self.json:
             print(json.dumps(played.to_json(), indent=2))
         else:
-            print_crossplay(games.make(played.game, played.population), played, self.per_agent)
+            game = games.make(played.game, played.population, **played.options)
+            print_crossplay(game, played, self.per_agent)
 
 
 @dataclass(frozen=True)

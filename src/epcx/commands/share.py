@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from epcx import export, library, publish
+from epcx import export, games, library, publish
 from epcx.cards import LICENCE, Card, headline, measure
 from epcx.errors import printable, whole_number
 from epcx.execution.devices import format_bytes
@@ -161,8 +161,11 @@ class Export:
     greedy: bool = False
     """A program takes the most probable actions; by default it samples them."""
 
+    density: games.Density | None = None
+    """constant (the world grows with the population) or paper, by default as it was trained."""
+
     def run(self) -> None:
-        team = library.load(self.run_folder, self.population, self.stage, self.match)
+        team = library.load(self.run_folder, self.population, self.stage, self.match, self.density)
         team.export(self.out, self.inputs, self.greedy)
         size = format_bytes(self.out.stat().st_size)
         print(f"wrote {printable(self.out)}: {team.game.name} {team.game.population}, {size}")

@@ -140,6 +140,10 @@ class Replay:
     greedy: bool = False
     """Agents of a run take their most probable actions; by default they sample them."""
 
+    density: games.Density | None = None
+    """paper (worlds of one size) or constant (they grow with the population); by default that of
+    the run, else paper."""
+
     title: str | None = None
     """A heading for the page."""
 
@@ -154,6 +158,7 @@ class Replay:
             seed=self.seed,
             title=self.title,
             greedy=self.greedy,
+            density=self.density,
         )
         what = f"{recording.game} {recording.population}, {recording.steps} steps"
         print(f"wrote {printable(self.out)}: {what}")

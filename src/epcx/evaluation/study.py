@@ -26,7 +26,7 @@ from epcx.evaluation.results import (
 )
 from epcx.evaluation.tournament import Tournament
 from epcx.evaluation.variants import base, in_order, summarise_trainings, training_name, variant
-from epcx.games import Game, Population
+from epcx.games import Density, Game, Population
 from epcx.runs.files import json_digest
 from epcx.runs.run import RunFolder
 from epcx.teams import RunPlayers, SnapshotPlayers
@@ -64,7 +64,7 @@ class Study:
             if places.count(place) > 1:
                 raise InputError(f"{run.path} is named twice: name every run once")
         configs = [finished(run) for run in runs]
-        self.name = game_of(configs)
+        self.name, self.density = game_of(configs), density_of(configs)
         self.runs = list(runs)
         self.configs = configs
         self.variants = [variant(config, configs) for config in configs]
@@ -130,7 +130,7 @@ class Study:
         return " and ".join(role.name for role in self.game.roles)
 
     def at(self, population: str) -> Game:
-        return games.make(self.name, population)
+        return games.make(self.name, population, self.density)
 
     def number_of_trials(self, population: str) -> int:
         return max(len(trials) for trials in self.trials[population].values())
@@ -334,6 +334,13 @@ def game_of(configs: Sequence[TrainConfig]) -> str:
     if len(names) > 1:
         raise InputError(f"the runs are of different games: {', '.join(names)}")
     return names[0]
+
+
+def density_of(configs: Sequence[TrainConfig]) -> Density:
+    found = list(dict.fromkeys(config.density for config in configs))
+    if len(found) > 1:
+        raise InputError(f"the runs are of different densities: {', '.join(found)}")
+    return found[0]
 
 
 def finished(run: RunFolder) -> TrainConfig:

@@ -13,7 +13,7 @@ from epcx.evaluation.players import Act, Player, PlayerSource
 from epcx.evaluation.result_cache import ResultCache
 from epcx.evaluation.summary import Summary, summarise
 from epcx.execution.arena import Arena, JointPolicy
-from epcx.games import Game, World
+from epcx.games import Game, World, options_of
 
 RULES_VERSION = 1  # to be raised when the same players would get other results
 
@@ -37,6 +37,8 @@ class Tournament:
             "seed": self.seed,
             "players": {role: [player.kind, player.digest] for role, player in chosen.items()},
         }
+        if options := options_of(self.game):
+            description["options"] = options
         return self.cache.get(description, lambda: self._play(list(chosen.values()), episodes))
 
     def _play(self, players: list[Player], episodes: int) -> Summary:
@@ -93,6 +95,7 @@ class CrossPlay:
     names: tuple[str, ...]
     counts: dict[str, int]  # agents of each role
     pairings: tuple[Pairing, ...]
+    options: dict[str, Any]  # of the game
 
     @property
     def alone(self) -> bool:
@@ -146,6 +149,7 @@ def crossplay(
         tuple(players),
         counts,
         tuple(pairings),
+        options_of(game),
     )
 
 

@@ -16,6 +16,7 @@ from epcx.learners.learner import Learner
 
 JointPolicy = Callable[[Key[Array, ""], PyTree, World], Float[Array, "agents actions batch"]]
 PARALLEL_EPISODES = 500  # of each team
+CROWD = 80  # agents: of more, fewer episodes are played in parallel
 PARALLEL_TEAMS_ON_GPU = 8
 
 
@@ -30,12 +31,19 @@ def joint_policy(learner: Learner) -> JointPolicy:
     return act
 
 
+def parallel_episodes(game: Game) -> int:
+    """So many that the memory for observations of all agents by all agents does not grow."""
+    crowded = max(1.0, game.num_agents / CROWD)
+    return max(1, round(PARALLEL_EPISODES / crowded**2))
+
+
 class Arena:
     """Plays teams: `act(key, team, worlds)` acts for all agents, the batch of worlds last."""
 
     def __init__(self, game: Game, act: JointPolicy, devices: Sequence[jax.Device] | None = None):
         enable_compilation_cache()
         self.game, self.act = game, act
+        self.parallel = parallel_episodes(game)
         self.devices = list(devices or jax.local_devices())
         self.groups = DeviceGroups(len(self.devices))
         on_cpu = self.devices[0].platform == "cpu"
@@ -49,7 +57,7 @@ class Arena:
         These are reward, shaping and the game's statistics; its final statistics are
         [1, episodes]. `first` is the number of the first team among all that share the key.
         """
-        rounds = -(-episodes // PARALLEL_EPISODES)
+        rounds = -(-episodes // self.parallel)
         at_once = self.rows * self.groups.number
         results: list[dict[str, np.ndarray]] = []
         waiting: list[tuple[PyTree, Array]] = []
@@ -123,11 +131,11 @@ class Arena:
         return jax.tree.map(lambda x: x[None], one)
 
     def _round(self, team: PyTree, key: Key[Array, ""]) -> dict[str, Array]:
-        """PARALLEL_EPISODES whole episodes of one team."""
+        """Whole episodes of one team, in parallel."""
         game = self.game
         reset, rng = jax.random.split(key)
-        worlds = game.reset_batch(jax.random.split(reset, PARALLEL_EPISODES))
-        zeros = jnp.zeros((game.num_agents, PARALLEL_EPISODES))
+        worlds = game.reset_batch(jax.random.split(reset, self.parallel))
+        zeros = jnp.zeros((game.num_agents, self.parallel))
         sums = dict.fromkeys(("reward", "shaping", *game.statistics), zeros)
         keys = jax.random.split(rng, game.horizon)
         (_, sums), finals = jax.lax.scan(partial(self._step, team), (worlds, sums), keys)
@@ -138,7 +146,7 @@ class Arena:
     ) -> tuple[tuple[World, dict[str, Array]], dict[str, Array]]:
         worlds, sums = carry
         action_key, step_key = jax.random.split(key)
-        keys = jax.random.split(step_key, PARALLEL_EPISODES)
+        keys = jax.random.split(step_key, self.parallel)
         actions = self.act(action_key, team, worlds)
         worlds, outcome = self.game.step_batch(keys, worlds, actions)
         news = {"reward": outcome.reward, "shaping": outcome.shaping}

@@ -334,6 +334,13 @@ class Game:
         return values.sum(axis) if len(self.roles) > 1 else values.mean(axis)
 
 
+def options_of(game: Game) -> dict[str, Any]:
+    """What a game was made with beside the population, where that is not the default."""
+    usual = type(game)(game.population)
+    mine = {field.name: getattr(game, field.name) for field in fields(game)}
+    return {name: value for name, value in mine.items() if value != getattr(usual, name)}
+
+
 def check(cls: type[Game]) -> None:
     """Refuses a class that does not meet the contract."""
     require = ("reset", "step", "observe")

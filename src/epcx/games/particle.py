@@ -6,9 +6,10 @@ it also takes many worlds at once, with the batch axes at the end of every array
 several times faster than a batch axis in front.
 """
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -16,14 +17,24 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
-from epcx.errors import InputError, whole_number
+from epcx.errors import InputError, choice, whole_number
 from epcx.games import physics
-from epcx.games.game import MAX_AGENTS, Entities, Game, Observation, Outcome, Role, Scene
+from epcx.games.game import (
+    MAX_AGENTS,
+    Entities,
+    Game,
+    Observation,
+    Outcome,
+    Population,
+    Role,
+    Scene,
+)
 from epcx.games.neighbours import Nearest, k_nearest
 
 NUM_ACTIONS = 5  # none, +x, -x, +y, -y
 MAX_THRUST = 1e6  # far beyond any speed limit, and safe to square
 EMPTY_BORDER = 0.9  # food and obstacles appear within this share of the world
+Density = Literal["paper", "constant"]
 FOOD = "food"
 OBSTACLES = "obstacles"
 
@@ -93,10 +104,14 @@ class Resolution(NamedTuple):
 class ParticleGame(Game):
     """`food` is the number of pellets (by default the game's own), `world_size` half the side of
     the square that the agents live in.
+
+    With `density` "constant" both are those up to the last population of `stages`: beyond it, the
+    area of the world and what lies in it grow with the number of agents.
     """
 
     food: int | None = None
     world_size: float = 1.0
+    density: Density = "paper"
 
     roles: ClassVar[tuple[ParticleRole, ...]]
     entity_types: ClassVar[tuple[EntityType, ...]]
@@ -113,9 +128,25 @@ class ParticleGame(Game):
             whole_number("food", self.food, 0, MAX_AGENTS)
         if not isinstance(self.world_size, int | float) or not 0 < self.world_size < np.inf:
             raise InputError(f"world_size {self.world_size!r} is not a positive number")
+        choice("density", self.density, Density)
+
+    @cached_property
+    def growth(self) -> float:
+        """The area of the world, over that of the last population of `stages`."""
+        if self.density == "paper":
+            return 1.0
+        return max(1.0, self.num_agents / Population.parse(self.stages[-1]).total)
+
+    @property
+    def half_side(self) -> float:
+        """Of the square that the agents live in."""
+        return self.world_size * math.sqrt(self.growth)
 
     @property
     def num_food(self) -> int:
+        if self.growth > 1:
+            last = replace(self, population=Population.parse(self.stages[-1]))
+            return round(self.growth * last.num_food)
         return self.default_food if self.food is None else self.food
 
     @property
@@ -148,8 +179,8 @@ class ParticleGame(Game):
     def scatter(
         self, key: PRNGKeyArray, n: int, share: float = EMPTY_BORDER
     ) -> Float[Array, "n 2"]:
-        """Places drawn uniformly from a share of the world."""
-        reach = share * self.world_size
+        """Places drawn uniformly from a share of the world, whose empty border does not grow."""
+        reach = share * self.world_size + self._interior
         return jax.random.uniform(key, (n, 2), jnp.float32, minval=-reach, maxval=reach)
 
     def step(self, key: Array, world: ParticleWorld, actions: Any) -> tuple[ParticleWorld, Outcome]:
@@ -232,7 +263,7 @@ class ParticleGame(Game):
         """Positions and velocities after the step. The dead stay, but still push."""
         velocity = self.accelerate(world, thrust)
         moved = world.position + physics.TIME_STEP * velocity
-        moved = jnp.clip(moved, -self.world_size, self.world_size)
+        moved = jnp.clip(moved, -self.half_side, self.half_side)
         return jnp.where(world.alive[:, None], moved, world.position), velocity
 
     def accelerate(self, world: ParticleWorld, thrust: Array) -> Array:
@@ -272,6 +303,20 @@ class ParticleGame(Game):
             world.position, world.food, nothing if world.obstacles is None else world.obstacles
         )
 
+    @property
+    def _interior(self) -> float:
+        """Half the side of the square from which no wall is in sight; 0 unless the world grew."""
+        return self.half_side - self.world_size
+
+    def visible_position(self, position: Float[Array, "n 2 *batch"]) -> Float[Array, "n 2 *batch"]:
+        """Positions as agents see their own: in a world that grew, relative to the walls.
+
+        0 in the interior; from there to the walls, as in the world of `world_size`.
+        """
+        if self.growth == 1:
+            return position
+        return position - jnp.clip(position, -self._interior, self._interior)
+
     def observe(self, world: ParticleWorld) -> Observation:
         """What every agent sees. The dead, itself and empty slots are masked, and zero."""
         return self._observe(world)
@@ -293,7 +338,8 @@ class ParticleGame(Game):
 
     def _observe(self, world: ParticleWorld, k: int | None = None) -> Observation:
         """All that there is, or the `k` nearest of each type."""
-        own = jnp.concatenate([world.velocity, world.position, world.alive[:, None]], 1)
+        place = self.visible_position(world.position)
+        own = jnp.concatenate([world.velocity, place, world.alive[:, None]], 1)
         return Observation(
             own, {kind.name: self._entities(kind, world, k) for kind in self.entity_types}
         )
@@ -360,7 +406,7 @@ class ParticleGame(Game):
         seen = others(world.alive[:, None])
         return flatten(
             world.velocity[:, None],
-            position[:, None],
+            self.visible_position(position)[:, None],
             world.alive[:, None, None],
             jnp.concatenate([pellets, jnp.ones_like(pellets[:, :, :1])], 2),
             jnp.where(seen, others(position) - position[:, None], 0.0),

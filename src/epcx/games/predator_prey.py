@@ -68,7 +68,7 @@ class PredatorPrey(ParticleGame):
 
     @property
     def num_obstacles(self) -> int:
-        return self.obstacles
+        return round(self.growth * self.obstacles)
 
     def reset(self, key: Array) -> ParticleWorld:
         agents, obstacles = jax.random.split(key)
@@ -89,7 +89,8 @@ class PredatorPrey(ParticleGame):
 
         hits = TAG_REWARD * count(tagged, 1)
         team = jnp.where(alive[predators], hits.sum(0), 0.0)
-        fence = leaving_penalty(jnp.abs(position[prey]) / self.world_size).sum(1)
+        place = self.visible_position(position[prey])
+        fence = leaving_penalty(jnp.abs(place) / self.world_size).sum(1)
         nothing = jnp.zeros(alive.shape)
         return Resolution(
             reward=jnp.concatenate([-hits, team]),
@@ -112,7 +113,7 @@ class PredatorPrey(ParticleGame):
         velocities = others(world.velocity)[:, :prey]
         return flatten(
             world.velocity[:, None],
-            position[:, None],
+            self.visible_position(position)[:, None],
             world.obstacles[None] - position[:, None],
             others(position) - position[:, None],
             velocities.at[:prey, prey - 1].set(0.0),
@@ -123,7 +124,7 @@ class PredatorPrey(ParticleGame):
 
 
 def leaving_penalty(x: Array) -> Array:
-    """What it costs to be at distance x from the centre, along one axis."""
+    """What it costs to be at distance x from the centre of a world of size 1, along one axis."""
     return jnp.where(
         x < 0.9, 0.0, jnp.where(x < 1.0, 10 * (x - 0.9), jnp.minimum(jnp.exp(2 * x - 2), 10.0))
     )

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
-from optax.assignment import hungarian_algorithm
 
+from epcx.games.assignment import assign
 from epcx.games.particle import ParticleGame, ParticleWorld
 from epcx.games.physics import DAMPING, TIME_STEP, squared_distances
 
@@ -65,7 +65,8 @@ def run_away(game: ParticleGame, world: ParticleWorld) -> Float[Array, "prey 2"]
     prey, predators = (world.position[game.members[role.name]] for role in game.roles)
     predator, distance = closest(prey, predators, jnp.ones(len(predators), bool))
     away = (prey - predator) / jnp.maximum(distance, 1e-3)[:, None]
-    outside = jnp.maximum(jnp.abs(prey) / game.world_size - 0.7, 0.0) * jnp.sign(prey)
+    place = game.visible_position(prey)
+    outside = jnp.maximum(jnp.abs(place) / game.world_size - 0.7, 0.0) * jnp.sign(place)
     return prey + 0.3 * away - 2 * outside
 
 
@@ -81,6 +82,8 @@ def hunt_in_pairs(game: ParticleGame, world: ParticleWorld, team: int) -> Float[
 
 def assign_food(game: ParticleGame, world: ParticleWorld) -> Float[Array, "collectors 2"]:
     """Each agent to a pellet of its own, by the assignment with the least total distance."""
-    distances = jnp.sqrt(squared_distances(world.position, world.food))
-    agents, places = hungarian_algorithm(distances)
-    return world.position.at[agents].set(world.food[places])
+    position, food = world.position, world.food
+    if len(food) < len(position):
+        pellet = assign(food, position)
+        return jnp.where((pellet < len(food))[:, None], food[pellet], position)
+    return position.at[assign(position, food)].set(food, mode="drop")

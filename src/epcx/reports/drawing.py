@@ -23,6 +23,7 @@ EAT_AGE, GROW_AGE, KILL_AGE, CONTACT_AGE = 2.4, 0.7, 2.8, 1.2
 GIF_SIDE, GIF_SUBSTEPS, GIF_FRAME_MS, GIF_HOLD_MS = 520, 2, 80, 1000
 GIF_COLOURS = 128
 PNG_SIDE, PNG_FRAMES = 300, 6
+MIN_RADIUS = 3.0  # pixels of the smallest agents, in larger pictures if need be
 
 Number = int | float
 Sizes = Float[np.ndarray, "agents"]
@@ -85,20 +86,27 @@ def to_png(replay: Replay) -> bytes:
     """A strip of frames, evenly spaced over the episode, each with its step, and a legend."""
     steps = np.unique(np.linspace(0, replay.steps, PNG_FRAMES).round().astype(int))
     gap, head, caption, foot = 16, 46, 30, 40
-    width = max(gap + len(steps) * (PNG_SIDE + gap), 2 * PNG_SIDE)
-    image = Image.new("RGB", (width, head + PNG_SIDE + caption + foot), PAPER)
+    side = side_of(replay, PNG_SIDE)
+    width = max(gap + len(steps) * (side + gap), 2 * side)
+    image = Image.new("RGB", (width, head + side + caption + foot), PAPER)
     _text(image, gap, head / 2, replay.title, 19, INK, width - 2 * gap)
-    canvas = Canvas(replay, PNG_SIDE)
+    canvas = Canvas(replay, side)
     for k, step in enumerate(steps):
-        left = gap + k * (PNG_SIDE + gap)
+        left = gap + k * (side + gap)
         image.paste(draw_frame(canvas, replay, float(step)), (left, head))
-        below = head + PNG_SIDE + caption / 2
-        _text(image, left + PNG_SIDE / 2, below, f"step {step}", 14, MUTED, PNG_SIDE, "mm")
-    _legend(image, gap, head + PNG_SIDE + caption + foot // 2 - 4, replay, width - gap)
+        below = head + side + caption / 2
+        _text(image, left + side / 2, below, f"step {step}", 14, MUTED, side, "mm")
+    _legend(image, gap, head + side + caption + foot // 2 - 4, replay, width - gap)
     (indexed,) = _indexed([image], replay)  # a third of the size
     file = io.BytesIO()
     indexed.save(file, "PNG", optimize=True)
     return file.getvalue()
+
+
+def side_of(replay: Replay, side: int) -> int:
+    """In pixels: up to twice as much as `side` in large worlds, where agents are small."""
+    smallest = min(role.size for role in replay.roles)
+    return round(min(max(side, 2 * MIN_RADIUS * replay.world_size / smallest), 2 * side))
 
 
 def draw_frame(canvas: Canvas, replay: Replay, time: float) -> Image.Image:
@@ -120,7 +128,7 @@ def draw_frame(canvas: Canvas, replay: Replay, time: float) -> Image.Image:
         canvas.ring(now[i], 0.86 * size[i], colour[i], 1.2, 0.6)
     for i in np.flatnonzero(replay.alive[frame]):
         canvas.disc(now[i], size[i], FIELD)
-        canvas.disc(now[i], size[i] - 0.9 * canvas.thin, colour[i])
+        canvas.disc(now[i], max(size[i] - 0.9 * canvas.thin, 0.75 * size[i]), colour[i])
     for f in range(replay.food.shape[1]):
         grown = _ease(0.3 + (time - _last_move(replay, frame, f)) / GROW_AGE)
         canvas.disc(replay.food[frame, f], replay.food_size * grown + canvas.thin, FIELD)
@@ -228,7 +236,7 @@ def _palette(frames: list[Image.Image], exact: list[str]) -> Image.Image:
     colours = np.array([rgb(colour) for colour in exact])
     others = np.array(found).reshape(-1, 3)[:GIF_COLOURS]
     # Pillow matches approximately, and may prefer a colour next to the exact one.
-    apart = np.abs(others[:, None] - colours).max(-1).min(-1) > 6
+    apart = np.abs(others[:, None] - colours).max(-1).min(-1) > 8
     palette = Image.new("P", (1, 1))
     palette.putpalette(np.concatenate([colours, others[apart]]).ravel().tolist())
     return palette

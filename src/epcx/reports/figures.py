@@ -34,6 +34,7 @@ TrainingNames = Callable[[str, str], Sequence[str]]  # of a population and a met
 
 CURVE_MARKS = 32  # points of a curve that tell their values
 LABEL_GAP = 0.075  # between the labels of curves, as a share of the height
+MAX_TICK_CHARACTERS = 32  # below a chart, side by side
 
 
 def draw_bar(ax: Axes, x: float, width: float, cell: Cell, colour: str) -> None:
@@ -86,7 +87,10 @@ def bars(
                 names = trainings(population, method)
                 marks += bar_marks(ax, who, x, width, cells[method], names, paper_value)
         ax.axhline(0, color=MUTED, lw=0.8)
+        crowded = sum(map(len, groups)) > MAX_TICK_CHARACTERS
         ax.set_xticks(range(len(groups)), list(groups))
+        if crowded:
+            ax.tick_params("x", rotation=35)
         ax.set_xlabel("agents")
         ax.set_ylabel(unit)
         extra = []

@@ -21,6 +21,8 @@ from epcx.reports.tables import ReportTable, TableCell
 from epcx.runs.files import json_digest
 
 MAX_ROWS = 16  # of a table; longer ones scroll under their headings
+PIXELS_PER_INCH = 104  # of a figure
+MAX_WIDTH = 760  # pixels of a chart with an outline, by the style sheet
 MAX_NAME = 200  # bytes of a file's name
 
 
@@ -72,7 +74,9 @@ def chart_html(chart: Chart) -> str:
     """The drawing, with its values for the script, and links to its files."""
     caption = html.escape(chart.caption)
     name = caption or html.escape(chart.name)
-    svg = chart.inline.replace("<svg", f'<svg role="img" aria-label="{name}"', 1)
+    wide = round(PIXELS_PER_INCH * chart.figure.get_figwidth())
+    style = f' style="max-width: {wide}px"' if chart.outline and wide > MAX_WIDTH else ""
+    svg = chart.inline.replace("<svg", f'<svg role="img" aria-label="{name}"{style}', 1)
     tips = html.escape(json.dumps(chart.tips, ensure_ascii=False, separators=(",", ":")))
     links = file_links(
         {"CSV": f"tables/{chart.table}.csv"} if chart.table else {},

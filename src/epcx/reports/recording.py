@@ -88,7 +88,7 @@ def make_replay(game: Game, title: str, frames: PyTree, outcomes: PyTree) -> Rep
     def events(name: str, things: int) -> Shaped[np.ndarray, "frames things"]:
         return happened(getattr(getattr(outcomes, "events", None), name, None), things)
 
-    world_size = float(getattr(game, "world_size", 1.0))
+    world_size = float(getattr(game, "half_side", getattr(game, "world_size", 1.0)))
     return Replay(
         game=game.name,
         population=str(game.population),

@@ -62,8 +62,8 @@ var createReplay = (() => {
   }
 
   function signed(x) {
-    const text = Math.abs(x).toFixed(1);
-    if (Number(text) === 0) return "0.0";
+    const text = Math.abs(x).toLocaleString("en", { minimumFractionDigits: 1, maximumFractionDigits: 1 });
+    if (text === "0.0") return text;
     return (x < 0 ? "\u2212" : "+") + text;
   }
 
@@ -305,13 +305,17 @@ var createReplay = (() => {
 
     // Below live agents: the glow of occupied food, trails, the glow of kills, the dead.
     const food = model.food[frame];
-    for (let f = 0; f < model.pellets; f++) {
-      if (!model.fixedFood || !model.occupied[frame][f]) continue;
-      const [x, y] = food[f], r = data.food_size * scale * 2.6;
+    if (model.fixedFood) {
+      context.beginPath();
+      food.forEach(([x, y], f) => {
+        if (model.occupied[frame][f]) circle(X(x), Y(y), data.food_size * scale * 2.6);
+      });
       context.globalAlpha = 0.22;
-      disc(X(x), Y(y), r, theme.food);
+      context.fillStyle = context.strokeStyle = theme.food;
+      context.fill();
       context.globalAlpha = 0.9;
-      ring(X(x), Y(y), r, theme.food, thin * 1.2);
+      context.lineWidth = thin * 1.2;
+      context.stroke();
     }
     context.globalAlpha = 1;
 
@@ -366,36 +370,47 @@ var createReplay = (() => {
       [0.86 * r, mix(theme.dead, colour, 0.6), 0.9],
       [0.86 * r - thin * 1.2, theme.dead, 1],
     ]), 0);
-    copy(stamps((r, colour) => [[r, theme.halo, 1], [r - thin * 0.9, colour, 0.94]]), 1);
+    copy(stamps((r, colour) => [[r, theme.halo, 1], [Math.max(r - thin * 0.9, 0.75 * r), colour, 0.94]]), 1);
 
     // Food is drawn above the agents: a covered pellet stays visible.
+    const whole = data.food_size * scale;
+    const pellet = stamp([[whole + thin, theme.halo, 1], [whole, theme.food, 1]]);
     for (let f = 0; f < model.pellets; f++) {
       const grown = easeOut(0.3 + (time - model.lastMove[frame * model.pellets + f]) / AGES.grow);
-      const x = X(food[f][0]), y = Y(food[f][1]), r = data.food_size * scale * grown;
-      disc(x, y, r + thin, theme.halo);
-      disc(x, y, r, theme.food);
+      const x = X(food[f][0]), y = Y(food[f][1]);
+      if (grown === 1) {
+        context.drawImage(pellet.image, x - pellet.side / 2, y - pellet.side / 2, pellet.side, pellet.side);
+      } else {
+        disc(x, y, whole * grown + thin, theme.halo);
+        disc(x, y, whole * grown, theme.food);
+      }
     }
 
     // Above the agents: food eaten, contacts, kills.
     recent(model.eaten, AGES.eat, (places, grown, fade) => {
+      context.globalAlpha = fade;
       for (const [x, y] of places) {
-        const r = data.food_size * scale;
-        context.globalAlpha = fade;
-        ring(X(x), Y(y), r * (1.3 + 2.4 * grown), theme.food, thin * (0.6 + 2.4 * fade));
+        ring(X(x), Y(y), whole * (1.3 + 2.4 * grown), theme.food, thin * (0.6 + 2.4 * fade));
+        context.beginPath();
         for (let k = 0; k < 8; k++) {
           const angle = (k * Math.PI) / 4;
-          const far = r * (1.2 + 3.3 * grown);
-          disc(X(x) + far * Math.cos(angle), Y(y) + far * Math.sin(angle), r * 0.24 * fade + 0.4, theme.food);
+          const far = whole * (1.2 + 3.3 * grown);
+          circle(X(x) + far * Math.cos(angle), Y(y) + far * Math.sin(angle), whole * 0.24 * fade + 0.4);
         }
+        context.fillStyle = theme.food;
+        context.fill();
       }
     });
     if (!model.deaths) {
       recent(model.touched, AGES.contact, (touched, grown, fade) => {
-        for (let i = 0; i < model.agents; i++) {
-          if (!touched[i]) continue;
-          context.globalAlpha = fade;
-          ring(X(now[2 * i]), Y(now[2 * i + 1]), size[i] * scale + thin * (1 + 3 * grown), theme.spark, thin * 2);
-        }
+        context.beginPath();
+        touched.forEach((flag, i) => {
+          if (flag) circle(X(now[2 * i]), Y(now[2 * i + 1]), size[i] * scale + thin * (1 + 3 * grown));
+        });
+        context.globalAlpha = fade;
+        context.strokeStyle = theme.spark;
+        context.lineWidth = thin * 2;
+        context.stroke();
       });
     }
     recent(model.kills, AGES.kill, (list, grown, fade) => {

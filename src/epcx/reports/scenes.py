@@ -11,7 +11,7 @@ from epcx.evaluation.variants import base
 from epcx.reports import paper
 from epcx.reports.canvas import Canvas
 from epcx.reports.chart import label
-from epcx.reports.drawing import draw_frame
+from epcx.reports.drawing import draw_frame, side_of
 from epcx.reports.recording import record, record_start
 from epcx.reports.replay import Replay
 from epcx.reports.report_data import Picture, ReplayPair, ReportData, Section
@@ -23,7 +23,11 @@ PICTURE_SIDE = 480
 
 def worlds(study: Study) -> Section | None:
     """How the game begins at every population; none if it has no 2-D scene."""
-    section = Section("worlds", "The game", ["An initial world at each population."])
+    text = "An initial world at each population."
+    if study.density == "constant":
+        last = study.game.stages[-1]
+        text += f" At more than {last} agents the world and the food in it grow with them."
+    section = Section("worlds", "The game", [text])
     try:
         for population in study.populations:
             game = study.at(population)
@@ -46,7 +50,8 @@ def describe_world(replay: Replay) -> str:
 
 def first_frame(replay: Replay) -> bytes:
     file = io.BytesIO()
-    draw_frame(Canvas(replay, PICTURE_SIDE), replay, 0.0).save(file, "PNG", optimize=True)
+    canvas = Canvas(replay, side_of(replay, PICTURE_SIDE))
+    draw_frame(canvas, replay, 0.0).save(file, "PNG", optimize=True)
     return file.getvalue()
 
 

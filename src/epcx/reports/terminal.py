@@ -14,7 +14,7 @@ from epcx.errors import one_line, printable
 from epcx.estimate import Estimate, format_duration
 from epcx.evaluation.tournament import CrossPlay
 from epcx.execution.devices import format_bytes
-from epcx.games import Game
+from epcx.games import Game, options_of
 from epcx.presets import name_settings
 from epcx.reproduce import Task
 from epcx.runs.run import RESULT, RunFolder
@@ -31,12 +31,14 @@ def print_plan(
         return
     console = Console(highlight=False)
     sets = f", K = {config.sets}" if config.grows else ""
-    console.print(f"{config.game}, {config.method}{sets}, seed {config.seed}", style="bold")
+    density = f", density {config.density}" if config.density != "paper" else ""
+    heading = f"{config.game}, {config.method}{sets}{density}, seed {config.seed}"
+    console.print(heading, style="bold")
     table = Table(box=None, padding=(0, 1), header_style="")
     headings = ["stage", "matches", "episodes each", "in total", "updates each", "memory"]
     times = [format_duration(seconds) for seconds in estimate.stages]
-    for heading in headings + ["time"] * bool(times):
-        table.add_column(heading, justify="right", no_wrap=True)
+    for column in headings + ["time"] * bool(times):
+        table.add_column(column, justify="right", no_wrap=True)
     for number, row in enumerate(rows):
         table.add_row(
             row.population,
@@ -95,9 +97,7 @@ def print_evaluation(
     """A table per match with a row per statistic, and the paper's numbers if there are any."""
     console = Console(highlight=False)
     per = "team" if len(game.roles) > 1 else "agent"
-    console.print(
-        f"{game.name} {game.population}: means per {per} and episode ± standard error", style="bold"
-    )
+    console.print(f"{title_of(game)}: means per {per} and episode ± standard error", style="bold")
     for result in results:
         table = Table(box=None, padding=(0, 2), header_style="")
         table.add_column(f"match {result['match']}", no_wrap=True)
@@ -115,12 +115,18 @@ def print_evaluation(
         console.print(table)
 
 
+def title_of(game: Game) -> str:
+    """Such as "grassland 48-32, density constant"."""
+    options = (f"{name.replace('_', '-')} {value}" for name, value in options_of(game).items())
+    return ", ".join([f"{game.name} {game.population}", *options])
+
+
 def print_crossplay(game: Game, played: CrossPlay, per_agent: bool) -> None:
     """A table per role: the player of the row has that role, that of the column all others."""
     console = Console(highlight=False)
     team = "agent" if per_agent or played.alone else "team"
     console.print(
-        f"{game.name} {game.population}: task reward per {team} and episode ± standard error, "
+        f"{title_of(game)}: task reward per {team} and episode ± standard error, "
         f"{played.episodes:,} episodes per pairing",
         style="bold",
     )
