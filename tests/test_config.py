@@ -62,6 +62,8 @@ def test_large_preset_doubles_the_population_to_hundreds():
     ):
         assert presets.make_config(game, preset="large").populations[-1] == last
     assert grassland.learner_config.neighbours == 12
+    small, large = (grassland.at(population) for population in ("24-16", "384-256"))
+    assert (large.num_food / small.num_food, large.half_side / small.half_side) == (16, 4)
     for learner in ("matd3", "mappo", "ippo"):
         config = presets.make_config("grassland", preset="large", learner=learner)
         assert config.learner_config.neighbours == 12

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 from epcx import games, learners, methods
 from epcx.config import TrainConfig
 from epcx.errors import choice
-from epcx.games import Game, Population
+from epcx.games import Game, ParticleGame, Population
 
 Preset = Literal["paper", "best", "large", "quick", "smoke"]
 DEFAULT: Preset = "paper"
@@ -49,7 +49,7 @@ def schedule(game: type[Game], preset: Preset) -> dict[str, Any]:
             "stage_episodes": 10_000,
             "sets": 2,
             "matches": 3,
-            "density": "constant" if "density" in games.options_of(game) else "paper",
+            "density": "constant" if issubclass(game, ParticleGame) else "paper",
         }
     if preset == "quick":
         return {
