@@ -272,7 +272,12 @@ def test_roles_with_fewer_actions_never_take_others():
 
 
 @pytest.mark.parametrize(
-    ("name", "network"), [("mappo", "attention"), ("mappo", "relational"), ("ippo", "mlp")]
+    ("name", "network"),
+    [
+        ("mappo", "attention"),
+        pytest.param("mappo", "relational", marks=pytest.mark.slow),
+        ("ippo", "mlp"),
+    ],
 )
 def test_one_collector_learns_to_stand_on_its_food(name, network):
     game = games.make("food-collection", "1")

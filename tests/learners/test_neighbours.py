@@ -46,7 +46,10 @@ def assert_close(actual, expected):
 
 @pytest.mark.parametrize(
     ("name", "layout"),
-    [("maddpg", {"slices": 2, "agents_at_once": 2}), ("mappo", {"agents_at_once": 1})],
+    [
+        ("maddpg", {"slices": 2, "agents_at_once": 2}),
+        pytest.param("mappo", {"agents_at_once": 1}, marks=pytest.mark.slow),
+    ],
 )
 def test_updates_with_neighbourhoods_of_everybody_are_those_of_full_attention(
     monkeypatch, name, layout
