@@ -106,7 +106,8 @@ def test_unfinished_run_is_not_published(error_of, run, tmp_path):
 def test_evaluation_shows_the_results_of_the_paper_at_its_populations(capsys, run):
     evaluate = ["evaluate", str(run.path), "--episodes", "10", "--population"]
     main([*evaluate, "3", "--json"])
-    assert json.loads(capsys.readouterr().out)["paper"] == {"reward": 64.822, "coverage": 0.723}
+    paper = json.loads(capsys.readouterr().out)["paper"]
+    assert paper == {"collector": {"reward": 64.822, "coverage": 0.723}}
     main([*evaluate, "3"])
     shown = capsys.readouterr().out
     assert "paper" in shown

@@ -26,6 +26,11 @@ TABLES = {
     "predator-prey": [("prey",), ("predator",)],
     "grassland": [("sheep",), ("wolf",)],
 }
+PAPER = {  # EPC against EPC at the largest population, from the tables of its appendix
+    "adversarial-battle": {"team1": 190, "team2": 190},
+    "predator-prey": {"prey": -214, "predator": 214},
+    "grassland": {"sheep": -44, "wolf": 61},
+}
 NOT_TRAINED = {  # as the pages say
     "grassland": {
         *(("att-maddpg", population) for population in ("6-4", "12-8", "24-16")),
@@ -79,9 +84,11 @@ def test_every_method_has_published_agents_at_every_population(game):
 
 @pytest.mark.parametrize("game", TABLES)
 def test_evaluation_of_published_agents_agrees_with_the_report(game):
-    """In self-play at the largest population."""
+    """In self-play at the largest population, with the paper's rewards beside them."""
     population = games.find(game).stages[-1]
-    found = library.evaluate(ROOT / "results" / game / "epc", episodes=150, seed=1).roles()
+    evaluation = library.evaluate(ROOT / "results" / game / "epc", episodes=150, seed=1)
+    found, paper = evaluation.roles(), evaluation.paper
+    assert {role: round(numbers["reward"]) for role, numbers in paper.items()} == PAPER[game]
     for role in games.find(game).roles:
         reported = reward(results_of(game, "crossplay"), "epc", population, role.name, "epc")
         measured = found[role.name]["reward"]

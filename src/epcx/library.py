@@ -18,7 +18,7 @@ from epcx.callbacks import Callback
 from epcx.config import TrainConfig
 from epcx.errors import MAX_SEED, InputError, nearest, printable, whole_number
 from epcx.evaluation.players import FIXED_PLAYERS, FixedPlayers, PlayerSource
-from epcx.evaluation.study import Study, density_of, game_of
+from epcx.evaluation.study import MAIN_METHOD, Study, density_of, game_of
 from epcx.evaluation.summary import Summary
 from epcx.evaluation.tournament import CrossPlay, Tournament
 from epcx.evaluation.tournament import crossplay as play_all
@@ -231,7 +231,7 @@ class Evaluation:
     stage: str
     method: str
     episodes: int
-    paper: dict[str, float]  # what the paper reports of the method, by statistic
+    paper: dict[str, dict[str, float]]  # what the paper reports of the method, by role
     matches: list[dict[str, Any]]
     greedy: bool = False  # whether actions are the most probable ones, not samples
     options: dict[str, Any] = field(default_factory=dict)  # of the game
@@ -428,16 +428,22 @@ def progress_bar(callback: Callback | None) -> Iterator[Callback]:
             yield bar
 
 
-def in_the_paper(game: Game, method: str) -> dict[str, float]:
-    """What the paper reports of a method at this population, by statistic.
+def in_the_paper(game: Game, method: str) -> dict[str, dict[str, float]]:
+    """What the paper reports of a method's agents among themselves, by role and statistic.
 
-    Only of games without opponents: its other scores are against the paper's EPC.
+    In games with opponents these are EPC's only: all scores of the paper are against them.
     """
-    if len(game.roles) > 1:
+    if games.options_of(game) or (len(game.roles) > 1 and method != MAIN_METHOD):
         return {}
-    place = str(game.population), game.roles[0].name
-    found = {name: paper.scores(game.name, name).get(place, {}) for name in paper.STATISTICS}
-    return {name: scores[method] for name, scores in found.items() if method in scores}
+    found: dict[str, dict[str, float]] = {}
+    for name in paper.STATISTICS:
+        scores = paper.scores(game.name, name)
+        for role in game.members:
+            for shown in (role, " and ".join(game.members)):  # the latter where teams are the same
+                by_method = scores.get((str(game.population), shown), {})
+                if method in by_method:
+                    found.setdefault(role, {})[name] = by_method[method]
+    return found
 
 
 class Counter:

@@ -1,7 +1,7 @@
 """Output of commands: plans, results and comparisons, for a terminal or as JSON."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -12,6 +12,7 @@ from rich.table import Table
 from epcx.config import PlannedStage, TrainConfig, plan_json
 from epcx.errors import one_line, printable
 from epcx.estimate import Estimate, format_duration
+from epcx.evaluation.summary import Summary
 from epcx.evaluation.tournament import CrossPlay
 from epcx.execution.devices import format_bytes
 from epcx.games import Game, options_of
@@ -92,7 +93,9 @@ def print_result(run: RunFolder, as_json: bool) -> None:
 
 
 def print_evaluation(
-    game: Game, results: list[dict[str, Any]], published: dict[str, float] | None = None
+    game: Game,
+    results: list[dict[str, Any]],
+    published: Mapping[str, Mapping[str, float]] | None = None,
 ) -> None:
     """A table per match with a row per statistic, and the paper's numbers if there are any."""
     console = Console(highlight=False)
@@ -104,15 +107,23 @@ def print_evaluation(
         for role in result["roles"]:
             colour = game.role(role).colour
             table.add_column(f"[{colour}]●[/] {escape(role)}", justify="right", no_wrap=True)
-        if published:
-            table.add_column("paper", justify="right", no_wrap=True)
-        columns = list(result["roles"].values())
-        for name in columns[0]:
-            if any(column[name]["mean"] or column[name]["error"] for column in columns):
-                cells = (f"{c[name]['mean']:.2f} ± {c[name]['error']:.2f}" for c in columns)
-                paper = f"{published[name]:.2f}" if published and name in published else ""
-                table.add_row(name, *cells, *[paper] * bool(published))
+            if role in (published or {}):
+                table.add_column("paper", justify="right", no_wrap=True)
+        columns = result["roles"]
+        for name in next(iter(columns.values())):
+            if any(column[name]["mean"] or column[name]["error"] for column in columns.values()):
+                table.add_row(name, *statistic_cells(name, columns, published or {}))
         console.print(table)
+
+
+def statistic_cells(
+    name: str, columns: Summary, published: Mapping[str, Mapping[str, float]]
+) -> Iterator[str]:
+    """A statistic of every role, each followed by the paper's where that has any of the role."""
+    for role, column in columns.items():
+        yield f"{column[name]['mean']:.2f} ± {column[name]['error']:.2f}"
+        if role in published:
+            yield f"{published[role][name]:.2f}" if name in published[role] else ""
 
 
 def title_of(game: Game) -> str:
