@@ -23,7 +23,7 @@ from epcx.networks.layers import (
     flatten_rows,
     normalise,
 )
-from epcx.networks.neighbourhood import attended, num_slots, row_index
+from epcx.networks.neighbourhood import attended, num_seen, num_slots, row_index
 from epcx.networks.seat import Seat
 
 
@@ -68,9 +68,7 @@ def _widest_layer(game: Game, neighbours: int | None, rows: int) -> int:
     features = [shapes.own.shape[-1], *(entities.features.shape[-1] for entities in types)]
     if kernels.select(rows, features).fused:
         return agents * (1 + len(types)) * EMBEDDING * 4
-    slots = [entities.mask.shape[1] for entities in types]
-    seen = sum(slots if neighbours is None else (min(neighbours, n) for n in slots))
-    return agents * seen * HIDDEN * 4
+    return agents * num_seen(game, neighbours) * HIDDEN * 4
 
 
 class ObservationEncoder(eqx.Module):

@@ -87,6 +87,12 @@ def num_slots(game: Game, k: int) -> int:
     return 1 + sum(min(k, size) for size in _group_sizes(game))
 
 
+def num_seen(game: Game, k: int | None) -> int:
+    """Entities that an agent sees: all, or of each type at most the nearest `k`."""
+    slots = [entities.mask.shape[1] for entities in game.observation_shapes.entities.values()]
+    return sum(slots if k is None else (min(k, n) for n in slots))
+
+
 def _group_sizes(game: Game) -> tuple[int, int]:
     """The most teammates, and the most opponents, that an agent has."""
     counts = game.population.counts

@@ -18,17 +18,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
 from epcx.games import Game, Observation
-from epcx.networks.layers import (
-    EMBEDDING,
-    HIDDEN,
-    LOWEST,
-    MLP,
-    Linear,
-    attend,
-    flatten_rows,
-    normalise,
-)
-from epcx.networks.neighbourhood import attended
+from epcx.networks.kernels import plain
+from epcx.networks.layers import EMBEDDING, HIDDEN, LOWEST, MLP, Linear, flatten_rows, normalise
+from epcx.networks.neighbourhood import attended, num_seen
 from epcx.networks.seat import Seat
 
 HEADS = 2
@@ -165,7 +157,7 @@ class Others(eqx.Module):
         groups: list[Bool[Array, "agents batch"]],
     ) -> Float[Array, "width batch"]:
         query, keys = self.query(mine), self.key(embedded)
-        seen = [attend(query, keys, embedded, group) for group in groups[: self.groups]]
+        seen = plain.attend(query, self.key, keys, embedded, groups[: self.groups])
         return jnp.concatenate([normalise(x) for x in seen])
 
 
@@ -212,8 +204,7 @@ class RelationalCritic(eqx.Module):
         self, own: Float[Array, "hidden batch"], action: Float[Array, "actions batch"]
     ) -> Float[Array, "hidden batch"]:
         """f of an encoded observation and an action."""
-        acted = jax.nn.relu(self.action(action))
-        return jax.nn.relu(self.combine(jnp.concatenate([own, acted])))
+        return plain.embed(self.action, self.combine, own, action)
 
     def q_value(self, context: Context) -> Float[Array, "batch"]:
         """Q of the actions that were taken."""
@@ -256,6 +247,5 @@ def hidden_bytes(game: Game, neighbours: int | None = None) -> int:
     """Bytes of a critic's widest layer per sample: hidden units of its tokens, or the weights of
     every token among all of them.
     """
-    slots = [kind.mask.shape[1] for kind in game.observation_shapes.entities.values()]
-    tokens = 1 + sum(slots if neighbours is None else (min(neighbours, n) for n in slots))
+    tokens = 1 + num_seen(game, neighbours)
     return max(2 * HIDDEN, HEADS * tokens) * tokens * 4
