@@ -3,8 +3,9 @@
     python -m benchmarks.gpu_kernels --json
 
 The parts are the observation encoder, the same for neighbourhoods (every critic encodes its agent
-and the nearest ones, and sees the nearest entities), and f(o, a) of encoded observations and
-actions; then the choice of the nearest, which must be the same. Inputs are fresh in every run:
+and the nearest ones, and sees the nearest entities), f(o, a) of encoded observations and actions,
+and the self-attention of relational networks among what an agent sees; then the choice of the
+nearest, which must be the same. Inputs are fresh in every run:
 random networks for all critics of a match, and a batch of worlds after some random steps. Errors
 are relative to plain JAX in float32: |a - b| / |b|, of the values and of the gradient by all
 weights (and, for f, by encoded observations). Operations are those of the layers and of the
@@ -35,7 +36,8 @@ from epcx.networks.kernels.pallas_attention import Options as AttentionOptions
 from epcx.networks.kernels.pallas_embedding import TILING
 from epcx.networks.kernels.pallas_encoder import Options
 from epcx.networks.layers import EMBEDDING, HIDDEN, flatten_rows
-from epcx.networks.neighbourhood import NearViews, row_index
+from epcx.networks.neighbourhood import NearViews, num_seen, row_index
+from epcx.networks.relational import HEADS, Block
 from epcx.runs.provenance import describe
 
 PRECISIONS = ("bf16", "tf32", "float32")
@@ -89,6 +91,7 @@ class Benchmark:
             "encoder": encoder(first, game),
             "neighbourhood_encoder": neighbourhood_encoder(first, game, self.neighbours),
             "embedding": embedding(second, game),
+            "relation": relation(first, game),
         }
         rows = {f"{name}s": self.measure(name, part) for name, part in parts.items()}
         rows["nearest"] = self.measure_nearest(random_worlds(first, game), game)
@@ -260,6 +263,29 @@ def embedding(key: Array, game: Game) -> Part:
         embed(pallas.embed_own, jnp.float32),
         embed(pallas.embed_own, jnp.bfloat16),
         lambda precision: embed(pallas_kernels(precision).embed, Options(precision).dtype),
+    )
+
+
+def relation(key: Array, game: Game) -> Part:
+    """The first block of all policies, or critics; tokens differ between agents."""
+    first, second, third, fourth = jax.random.split(key, 4)
+    blocks = jax.vmap(lambda key: Block(key, HIDDEN))(jax.random.split(first, game.num_agents))
+    slots = 1 + num_seen(game, None)
+    shape = game.num_agents, HIDDEN, slots, BATCH
+    mask = jax.random.bernoulli(third, 0.9, (slots, BATCH)).at[0].set(True)
+    layers = 4 * HIDDEN * HIDDEN + 2 * HIDDEN * 2 * HIDDEN + 2 * slots * HIDDEN
+
+    def relate(implementation: Kernels) -> Callable[..., Array]:
+        return lambda network, mask: implementation.relate(HEADS, *network, mask)
+
+    return Part(
+        (blocks, jax.random.normal(second, shape)),
+        mask,
+        jax.random.normal(fourth, shape),
+        game.num_agents * BATCH * slots * 2 * layers,
+        relate(kernels.XLA),
+        relate(kernels.XLA),
+        lambda precision: relate(pallas_kernels(precision)),
     )
 
 

@@ -9,12 +9,13 @@ import pytest
 from epcx import games
 from epcx.networks import kernels
 from epcx.networks.agent import ARCHITECTURES
-from epcx.networks.kernels import XLA, pallas, pallas_embedding
+from epcx.networks.kernels import XLA, pallas, pallas_embedding, pallas_relations
 from epcx.networks.kernels.pallas_attention import Options as AttentionOptions
 from epcx.networks.kernels.pallas_attention import attend
 from epcx.networks.kernels.pallas_encoder import Options, Tiling
 from epcx.networks.layers import EMBEDDING
 from epcx.networks.layers import attend as attend_plain
+from epcx.networks.relational import HEADS, Block
 from epcx.networks.seat import seats
 from tests.networks.helpers import (
     SizedGame,
@@ -163,6 +164,106 @@ def test_embedding_equals_plain_jax(parts, actions, rows, precision, tolerance):
         np.testing.assert_allclose(a, b, atol=tolerance * max(1.0, np.abs(b).max()))
 
 
+def block_of(key, size=32):
+    """With biases that are not zero."""
+    block = Block(key, size)
+    return jax.tree.map(lambda x: x + 0.1 * jax.random.normal(key, x.shape), block)
+
+
+def tokens_of(key, slots, rows, present=0.6):
+    """Some are absent, but not the first one."""
+    first, second = jax.random.split(key)
+    mask = jax.random.bernoulli(second, present, (slots, rows)).at[0].set(True)
+    return jax.random.normal(first, (32, slots, rows)), mask
+
+
+def related(implementation, mask):
+    return lambda block, tokens: implementation.relate(HEADS, block, tokens, mask)
+
+
+@pytest.mark.parametrize(
+    ("slots", "rows"),
+    [(1, 5), (6, 23), (25, 7), (64, 3), (pallas_relations.MAX_TOKENS, 2)],
+)
+def test_relations_equal_plain_jax(slots, rows):
+    """Values and gradients; several sets share a tile, and the last tile is not full."""
+    tokens, mask = tokens_of(jax.random.key(1), slots, rows)
+    block, grad = block_of(jax.random.key(0)), jax.random.normal(jax.random.key(2), tokens.shape)
+    results = [
+        values_and_gradients(related(kernel, mask), grad, block, tokens) for kernel in (PALLAS, XLA)
+    ]
+    for a, b in zip(*results, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5 * max(1.0, float(jnp.abs(b).max())))
+
+
+def test_relations_of_more_tokens_than_a_tile_holds_are_plain_jax():
+    slots = pallas_relations.MAX_TOKENS + 1
+    tokens, mask = tokens_of(jax.random.key(1), slots, 2)
+    block = block_of(jax.random.key(0))
+    actual, expected = (related(kernel, mask)(block, tokens) for kernel in (PALLAS, XLA))
+    np.testing.assert_array_equal(actual, expected)
+
+
+def test_relations_are_close_in_lower_precision():
+    tokens, mask = tokens_of(jax.random.key(1), 6, 200)
+    block, grad = block_of(jax.random.key(0)), jax.random.normal(jax.random.key(2), tokens.shape)
+    results = [
+        values_and_gradients(related(kernel, mask), grad, block, tokens)
+        for kernel in (interpreted("bf16"), XLA)
+    ]
+    for a, b in zip(*results, strict=True):
+        assert jnp.linalg.norm(a - b) < 0.05 * jnp.linalg.norm(b)
+
+
+def test_relations_under_vmap_over_matches_and_agents_equal_plain_jax():
+    keys = jax.random.split(jax.random.key(0), (2, 3))
+    blocks = jax.vmap(jax.vmap(block_of))(keys)
+    tokens, mask = jax.vmap(jax.vmap(lambda key: tokens_of(key, 5, 17)))(keys)
+
+    def gradients(implementation):
+        def one(block, tokens, mask):
+            return jax.grad(lambda *x: (related(implementation, mask)(*x) ** 2).sum(), (0, 1))(
+                block, tokens
+            )
+
+        return jax.jit(jax.vmap(jax.vmap(one)))(blocks, tokens, mask)
+
+    for a, b in zip(*(jax.tree.leaves(gradients(x)) for x in (PALLAS, XLA)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5 * float(jnp.abs(b).max()))
+
+
+def test_absent_tokens_do_not_change_the_others():
+    tokens, mask = tokens_of(jax.random.key(1), 6, 30)
+    block = block_of(jax.random.key(0))
+    other = jnp.where(mask, tokens, 7.0)
+    for kernel in (PALLAS, XLA):
+        results = [related(kernel, mask)(block, x) for x in (tokens, other)]
+        np.testing.assert_allclose(*(jnp.where(mask, x, 0.0) for x in results), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["policy", "critic"])
+def test_relational_networks_have_the_same_values_with_the_kernels(monkeypatch, name):
+    game = games.make("grassland", "3-2")
+    architecture = ARCHITECTURES["relational"]
+    network = getattr(architecture, name)(jax.random.key(0), game)
+    worlds = game.reset_batch(jax.random.split(jax.random.key(1), 8))
+    views = architecture.views(game, worlds)
+    actions = jax.nn.softmax(jax.random.normal(jax.random.key(2), (5, 5, 8)), 0)
+    seat = jax.tree.map(lambda x: x[1], seats(game))
+
+    def value(network):
+        if name == "policy":
+            return (network(jax.tree.map(seat.mine, views)) ** 2).sum()
+        context = network.encode(views, actions, game.alive_batch(worlds), seat)
+        return network.q_value(context).sum()
+
+    expected = jax.jit(jax.value_and_grad(value))(network)
+    monkeypatch.setattr(kernels, "select", lambda *sizes: PALLAS)
+    actual = jax.jit(jax.value_and_grad(lambda network: value(network)))(network)
+    for a, b in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-4 * max(1.0, float(jnp.abs(b).max())))
+
+
 def test_critic_has_the_same_values_with_the_kernels(monkeypatch):
     """All of it: encoder, embeddings of all agents, and the attention over both groups."""
     game = games.make("grassland", "3-2")
@@ -253,3 +354,18 @@ def test_kernels_lower_for_gpus(precision):
     grad = jax.jit(jax.grad(value, (0, 1, 2))).trace(encoder, weights, jnp.ones((16, 4, 40)))
     program = grad.lower(lowering_platforms=("cuda",)).as_text()
     assert program.count("custom_call @__gpu$xla.gpu.triton") == 7
+
+
+@pytest.mark.parametrize("precision", ["bf16", "float32"])
+@pytest.mark.parametrize("slots", [6, pallas_relations.MAX_TOKENS])
+def test_relations_lower_for_gpus(precision, slots):
+    kernel = kernels.pallas_kernels(Options(precision), Options(precision), AttentionOptions())
+    tokens, mask = tokens_of(jax.random.key(1), slots, 40)
+
+    def value(block, tokens):
+        related = kernel.relate(HEADS, block, tokens, mask)
+        return kernel.mix(related[:, 0], related, mask).sum()
+
+    grad = jax.jit(jax.grad(value, (0, 1))).trace(block_of(jax.random.key(0)), tokens)
+    program = grad.lower(lowering_platforms=("cuda",)).as_text()
+    assert program.count("custom_call @__gpu$xla.gpu.triton") == 4

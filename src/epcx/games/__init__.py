@@ -7,6 +7,7 @@ from epcx.errors import InputError, choice
 from epcx.games import game
 from epcx.games.adversarial_battle import AdversarialBattle
 from epcx.games.food_collection import FoodCollection
+from epcx.games.frames import Frame
 from epcx.games.game import (
     Entities,
     Game,
@@ -35,6 +36,7 @@ __all__ = [
     "Density",
     "Entities",
     "FoodCollection",
+    "Frame",
     "Game",
     "Grassland",
     "Observation",

@@ -19,6 +19,7 @@ from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from epcx import registry
 from epcx.errors import InputError, whole_number
+from epcx.games.frames import Frame
 
 MAX_AGENTS = 10_000
 COUNT = re.compile("0*[1-9][0-9]*", re.ASCII)
@@ -198,6 +199,15 @@ class Game:
         """
         raise InputError(self._no_neighbourhoods)
 
+    @staticmethod
+    def frame(own: Float[Array, "features *rows"]) -> Frame:
+        """The frame in which an agent sees the world and acts; for equivariant networks.
+
+        Given what it observes of itself, features first. Mirrored and turned worlds must play in
+        the same way, and look the same from the frame.
+        """
+        raise NotImplementedError
+
     # Many worlds: the batch is the last axis of every array
 
     def reset_batch(self, keys: Key[Array, "batch"]) -> World:
@@ -249,6 +259,14 @@ class Game:
         both = cls.positions, cls.observe_nearest
         if neighbours is not None and (Game.positions in both or Game.observe_nearest in both):
             raise InputError(f"neighbours {neighbours}: {self._no_neighbourhoods}")
+
+    def check_frame(self) -> None:
+        """Refuses equivariant networks if the game does not say how its worlds turn."""
+        if type(self).frame is Game.frame:
+            raise InputError(
+                f"network equivariant does not go with {self.name}, which does not say how its "
+                "worlds turn (its method `frame`): use relational"
+            )
 
     @property
     def _no_neighbourhoods(self) -> str:

@@ -19,6 +19,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 from epcx.errors import InputError, choice, whole_number
 from epcx.games import physics
+from epcx.games.frames import octant
 from epcx.games.game import (
     MAX_AGENTS,
     Entities,
@@ -116,6 +117,7 @@ class ParticleGame(Game):
     roles: ClassVar[tuple[ParticleRole, ...]]
     entity_types: ClassVar[tuple[EntityType, ...]]
     soft_actions = True
+    frame = staticmethod(octant)
     food_name: ClassVar[str] = "food"
     food_size: ClassVar[float] = 0.03
     obstacle_size: ClassVar[float] = 0.2

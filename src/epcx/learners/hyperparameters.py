@@ -36,7 +36,7 @@ def check_neighbours(config: Any) -> None:
     if config.network in FLAT_NETWORKS:
         raise InputError(
             f"neighbours {config.neighbours} do not go with network {config.network}, which sees "
-            "everybody: use network attention or relational"
+            "everybody: use network attention, relational or equivariant"
         )
 
 

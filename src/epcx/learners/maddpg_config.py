@@ -7,7 +7,13 @@ from epcx.errors import InputError
 from epcx.learners.hyperparameters import LARGEST, SMALLEST, Precision, check, check_neighbours
 
 Network = Literal[
-    "attention", "attention-separate", "relational", "mlp", "mean-field", "mean-field-local"
+    "attention",
+    "attention-separate",
+    "relational",
+    "equivariant",
+    "mlp",
+    "mean-field",
+    "mean-field-local",
 ]
 Clipping = Literal["network", "variable"]
 BOUNDS = {
@@ -36,9 +42,10 @@ class MADDPGConfig:
     network: Network = "attention"
     """attention (population-invariant, figure 1 of the paper), attention-separate (the critic
     attends to teammates and to opponents with weights of their own), relational (population-
-    invariant; all that an agent sees attends to each other), mlp (MADDPG's own), mean-field (an
-    MLP critic of all observations and the mean action of the others, as in the authors' code) or
-    mean-field-local (of the own observation instead, as in Yang et al. 2018)."""
+    invariant; all that an agent sees attends to each other), equivariant (relational, in a frame of
+    the agent's own, so that mirrored and turned worlds are the same), mlp (MADDPG's own),
+    mean-field (an MLP critic of all observations and the mean action of the others, as in the
+    authors' code) or mean-field-local (of the own observation instead, as in Yang et al. 2018)."""
 
     neighbours: int | None = None
     """See only the nearest living entities of each type, and let critics attend only to the nearest

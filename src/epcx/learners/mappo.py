@@ -124,6 +124,7 @@ class MAPPO(NetworkLearner):
     critics: ClassVar[dict[str, Callable[..., PyTree]]] = {
         "attention": AttentionValue,
         "relational": RelationalValue,
+        "equivariant": partial(RelationalValue, equivariant=True),
         "mlp": MLPValue,
     }
 
@@ -361,6 +362,7 @@ class IPPO(MAPPO):
     critics: ClassVar[dict[str, Callable[..., PyTree]]] = {
         "attention": LocalValue,
         "relational": partial(LocalValue, policy=RelationalPolicy),
+        "equivariant": partial(LocalValue, policy=partial(RelationalPolicy, equivariant=True)),
         "mlp": partial(MLPValue, local=True),
     }
 

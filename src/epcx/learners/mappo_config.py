@@ -6,7 +6,7 @@ from typing import Literal
 from epcx.errors import InputError
 from epcx.learners.hyperparameters import LARGEST, SMALLEST, Precision, check, check_neighbours
 
-Network = Literal["attention", "relational", "mlp"]
+Network = Literal["attention", "relational", "equivariant", "mlp"]
 BOUNDS = {
     "learning_rate": (SMALLEST, 1.0),
     "gamma": (SMALLEST, 1.0),
@@ -25,7 +25,8 @@ class MAPPOConfig:
 
     network: Network = "attention"
     """attention (population-invariant, as the paper's), relational (all that an agent sees attends
-    to each other) or mlp (of flat observations)."""
+    to each other), equivariant (relational, in a frame of the agent's own, so that mirrored and
+    turned worlds are the same) or mlp (of flat observations)."""
 
     neighbours: int | None = None
     """See only the nearest living entities of each type, and let critics attend only to the nearest

@@ -17,6 +17,8 @@ class NetworkLearner(Learner):
 
     def __post_init__(self) -> None:
         self.game.check_neighbours(self.config.neighbours)
+        if self.networks.equivariant:
+            self.game.check_frame()
 
     def choose(
         self,

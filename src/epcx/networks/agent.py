@@ -39,6 +39,7 @@ class Architecture:
     hidden_bytes: Callable[..., int]  # of a critic's hidden units per sample: its work in a game
     activation_bytes: Callable[..., int]  # of its widest layer that reaches memory here
     any_population: bool  # weights fit every population
+    equivariant: bool = False  # they see and act in a frame of the agent's own
     neighbours: int | None = None  # of each kind that agents see and critics attend to; None: all
 
     def with_neighbours(self, k: int | None) -> "Architecture":
@@ -94,6 +95,13 @@ RELATIONAL = replace(
     hidden_bytes=relational.hidden_bytes,
     activation_bytes=relational.hidden_bytes,
 )
+EQUIVARIANT = replace(
+    RELATIONAL,
+    name="equivariant",
+    policy=partial(relational.RelationalPolicy, equivariant=True),
+    critic=partial(relational.RelationalCritic, equivariant=True),
+    equivariant=True,
+)
 MLP = Architecture(
     "mlp",
     mlp.observe,
@@ -114,6 +122,7 @@ ARCHITECTURES = {
             critic=partial(attention.AttentionCritic, separate=True),
         ),
         RELATIONAL,
+        EQUIVARIANT,
         MLP,
         replace(MLP, name="mean-field", critic=mlp.MeanFieldCritic),
         replace(MLP, name="mean-field-local", critic=partial(mlp.MeanFieldCritic, local=True)),

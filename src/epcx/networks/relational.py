@@ -8,8 +8,13 @@ first, a batch last.
 
 A critic does so for its own agent only: N x S x S pairs of entities for N agents, where the paper's
 critics, which encode what every agent sees, have N x N x S.
+
+Equivariant networks do the same in a frame of their agent's own, into which the game turns what it
+sees; policies turn their actions back. What is learnt in one world then holds in all worlds that
+are mirrored or turned.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -17,14 +22,25 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
-from epcx.games import Game, Observation
+from epcx.games import Entities, Frame, Game, Observation
+from epcx.networks import kernels
 from epcx.networks.kernels import plain
-from epcx.networks.layers import EMBEDDING, HIDDEN, LOWEST, MLP, Linear, flatten_rows, normalise
-from epcx.networks.neighbourhood import attended, num_seen
+from epcx.networks.layers import EMBEDDING, HIDDEN, MLP, Linear, flatten_rows, normalise, project
+from epcx.networks.neighbourhood import Attended, attended, num_seen
 from epcx.networks.seat import Seat
 
 HEADS = 2
 BLOCKS = 2
+FrameOf = Callable[[Array], Frame]  # given what an agent observes of itself
+
+
+def turn_view(frame: Frame, view: Observation) -> Observation:
+    """What one agent sees, or many along the rows, in its frame."""
+    entities = {
+        name: Entities(frame.turn(features), mask)
+        for name, (features, mask) in view.entities.items()
+    }
+    return Observation(frame.turn(view.own), entities)
 
 
 class Block(eqx.Module):
@@ -44,30 +60,38 @@ class Block(eqx.Module):
         self.mlp = MLP(last, size, 2 * size, size)
 
     def __call__(
-        self,
-        tokens: Float[Array, "size tokens rows"],
-        mask: Bool[Array, "tokens rows"],
-        asking: int | None = None,
-    ) -> Float[Array, "size asking rows"]:
-        """The first `asking` tokens, or all, after they have attended to all where `mask` holds."""
-        normal, kept = normalise(tokens), tokens[:, :asking]
-        parts = self.query(normal[:, :asking]), self.key(normal), self.value(normal)
-        query, key, value = (x.reshape(HEADS, -1, *x.shape[1:]) for x in parts)
-        mixed = attend_by_heads(query, key, value, mask)
-        kept = kept + self.output(mixed.reshape(kept.shape))
+        self, tokens: Float[Array, "size tokens rows"], mask: Bool[Array, "tokens rows"]
+    ) -> Float[Array, "size tokens rows"]:
+        """All tokens, after they have attended to each other where `mask` holds."""
+        return select_kernel(tokens).relate(HEADS, self, tokens, mask)
+
+    def first(
+        self, tokens: Float[Array, "size tokens rows"], mask: Bool[Array, "tokens rows"]
+    ) -> Float[Array, "size rows"]:
+        """The first token only, after it has attended to all.
+
+        Keys and values are linear, so that they need not be computed token by token:
+        q . (W_k x) = (W_k^T q) . x, and the mean of W_v x is W_v times the mean of x.
+        """
+        normal, mix = normalise(tokens), select_kernel(tokens).mix
+        queries = self.query(normal[:, 0]).reshape(HEADS, -1, tokens.shape[2])
+        keys, values = (by_heads(x.weight) for x in (self.key, self.value))
+        # `mix` divides by the square root of the size of the tokens, not of a head.
+        scale = HEADS**0.5
+        mixed = [
+            project(value, mix(scale * project(key.T, query), normal, mask))
+            for query, key, value in zip(queries, keys, values, strict=True)
+        ]
+        kept = tokens[:, 0] + self.output(jnp.concatenate(mixed))
         return kept + self.mlp(normalise(kept))
 
 
-def attend_by_heads(
-    query: Float[Array, "heads size asking rows"],
-    key: Float[Array, "heads size tokens rows"],
-    value: Float[Array, "heads size tokens rows"],
-    mask: Bool[Array, "tokens rows"],
-) -> Float[Array, "heads size asking rows"]:
-    """Scaled dot-product attention; the mask holds for one token at least."""
-    scores = jnp.einsum("hesr,hetr->hstr", query, key) / query.shape[1] ** 0.5
-    weights = jax.nn.softmax(jnp.where(mask, scores, LOWEST), 2)
-    return jnp.einsum("hstr,hetr->hesr", weights, value)
+def by_heads(weight: Float[Array, "outputs inputs"]) -> Float[Array, "heads size inputs"]:
+    return weight.reshape(HEADS, -1, weight.shape[1])
+
+
+def select_kernel(tokens: Float[Array, "size tokens rows"]) -> kernels.Kernels:
+    return kernels.select(tokens.shape[2], (1, 1))
 
 
 class RelationalEncoder(eqx.Module):
@@ -101,8 +125,8 @@ class RelationalEncoder(eqx.Module):
         x, mask = jnp.concatenate(tokens, 1), jnp.concatenate(masks)
         for block in self.blocks[:-1]:
             x = block(x, mask)
-        x = self.blocks[-1](x, mask, asking=1)
-        return jax.nn.relu(normalise(x[:, 0])).reshape(HIDDEN, *rows)
+        mine = self.blocks[-1].first(x, mask)
+        return jax.nn.relu(normalise(mine)).reshape(HIDDEN, *rows)
 
 
 class RelationalPolicy(eqx.Module):
@@ -110,15 +134,28 @@ class RelationalPolicy(eqx.Module):
 
     encoder: RelationalEncoder
     head: MLP
+    frame: FrameOf | None = eqx.field(static=True)
+    acts: bool = eqx.field(static=True)
 
-    def __init__(self, key: Key[Array, ""], game: Game, outputs: int | None = None):
+    def __init__(
+        self,
+        key: Key[Array, ""],
+        game: Game,
+        outputs: int | None = None,
+        equivariant: bool = False,
+    ):
         first, second = jax.random.split(key)
-        outputs = game.num_actions if outputs is None else outputs
+        self.acts = outputs is None
         self.encoder = RelationalEncoder(first, game)
-        self.head = MLP(second, HIDDEN, HIDDEN, outputs, leaky=True)
+        self.head = MLP(second, HIDDEN, HIDDEN, outputs or game.num_actions, leaky=True)
+        self.frame = game.frame if equivariant else None
 
     def __call__(self, view: Observation) -> Float[Array, "actions *rows"]:
-        return self.head(self.encoder(view))
+        if self.frame is None:
+            return self.head(self.encoder(view))
+        frame = self.frame(view.own)
+        outputs = self.head(self.encoder(turn_view(frame, view)))
+        return frame.turn_back(outputs) if self.acts else outputs
 
 
 class Others(eqx.Module):
@@ -161,9 +198,31 @@ class Others(eqx.Module):
         return jnp.concatenate([normalise(x) for x in seen])
 
 
+class Situation(NamedTuple):
+    """What the critic of agent i sees, in the frame of its agent if it is equivariant."""
+
+    view: Observation  # of agent i
+    others: Float[Array, "features agents batch"]  # what the attended observe of themselves
+    frame: Frame | None
+
+    @staticmethod
+    def of(views: Observation, who: Attended, frame_of: FrameOf | None) -> "Situation":
+        view, others = jax.tree.map(who.seat.mine, views), who.take(views.own)
+        if frame_of is None:
+            return Situation(view, others, None)
+        frame = frame_of(view.own)
+        return Situation(turn_view(frame, view), frame.turn(others), frame)
+
+    def turn_actions(
+        self, actions: Float[Array, "actions *agents batch"]
+    ) -> Float[Array, "actions *agents batch"]:
+        return actions if self.frame is None else self.frame.turn_actions(actions)
+
+
 class Context(NamedTuple):
     """A situation as the critic of agent i encodes it."""
 
+    situation: Situation
     own: Float[Array, "hidden batch"]  # the encoded o_i, a constant
     mine: Float[Array, "hidden batch"]  # of o_i and a_i
     embedded: Float[Array, "size agents batch"]  # all agents and their actions
@@ -178,9 +237,11 @@ class RelationalCritic(eqx.Module):
     combine: Linear  # with the two above: f
     others: Others
     value: MLP  # h
+    frame: FrameOf | None = eqx.field(static=True)
 
-    def __init__(self, key: Key[Array, ""], game: Game):
+    def __init__(self, key: Key[Array, ""], game: Game, equivariant: bool = False):
         keys = jax.random.split(key, 5)
+        self.frame = game.frame if equivariant else None
         self.encoder = RelationalEncoder(keys[0], game)
         self.action = Linear(keys[1], game.num_actions, HIDDEN)
         self.combine = Linear(keys[2], 2 * HIDDEN, HIDDEN)
@@ -195,10 +256,12 @@ class RelationalCritic(eqx.Module):
         seat: Seat,
     ) -> Context:
         who = attended(views, alive, seat)
-        own = self.encoder(jax.tree.map(seat.mine, views))
-        mine = self.embed(own, seat.mine(actions))
-        embedded = self.others.embedded(who.take(views.own), who.take(actions))
-        return Context(jax.lax.stop_gradient(own), mine, embedded, who.groups)
+        situation = Situation.of(views, who, self.frame)
+        own = self.encoder(situation.view)
+        mine = self.embed(own, situation.turn_actions(seat.mine(actions)))
+        taken = situation.turn_actions(who.take(actions))
+        embedded = self.others.embedded(situation.others, taken)
+        return Context(situation, jax.lax.stop_gradient(own), mine, embedded, who.groups)
 
     def embed(
         self, own: Float[Array, "hidden batch"], action: Float[Array, "actions batch"]
@@ -214,7 +277,8 @@ class RelationalCritic(eqx.Module):
         self, context: Context, action: Float[Array, "actions batch"]
     ) -> Float[Array, "batch"]:
         """Q if agent i had taken another action."""
-        return self.head(context, self.embed(context.own, action))
+        turned = context.situation.turn_actions(action)
+        return self.head(context, self.embed(context.own, turned))
 
     def head(self, context: Context, mine: Float[Array, "hidden batch"]) -> Float[Array, "batch"]:
         seen = self.others(mine, context.embedded, context.groups)
@@ -227,9 +291,11 @@ class RelationalValue(eqx.Module):
     encoder: RelationalEncoder
     others: Others
     value: MLP
+    frame: FrameOf | None = eqx.field(static=True)
 
-    def __init__(self, key: Key[Array, ""], game: Game):
+    def __init__(self, key: Key[Array, ""], game: Game, equivariant: bool = False):
         first, second, third = jax.random.split(key, 3)
+        self.frame = game.frame if equivariant else None
         self.encoder = RelationalEncoder(first, game)
         self.others = Others(second, game)
         self.value = MLP(third, HIDDEN + self.others.width, HIDDEN, 1, leaky=True)
@@ -238,8 +304,9 @@ class RelationalValue(eqx.Module):
         self, views: Observation, alive: Bool[Array, "agents batch"], seat: Seat
     ) -> Float[Array, "batch"]:
         who = attended(views, alive, seat)
-        mine = self.encoder(jax.tree.map(seat.mine, views))
-        seen = self.others(mine, self.others.embedded(who.take(views.own)), who.groups)
+        situation = Situation.of(views, who, self.frame)
+        mine = self.encoder(situation.view)
+        seen = self.others(mine, self.others.embedded(situation.others), who.groups)
         return self.value(jnp.concatenate([mine, seen]))[0]
 
 

@@ -35,10 +35,21 @@ class Kernels(NamedTuple):
     embed: Callable[..., Array]  # f(o, a) of all agents
     embed_own: Callable[..., Array]  # f(o, a) of one agent, with a gradient for its action
     attend: Callable[..., list[Array]]  # attention over groups of agents
+    mix: Callable[..., Array]  # attention of one query over a set
+    relate: Callable[..., Array]  # self-attention among all tokens of a set, and an MLP
 
 
-XLA = Kernels("XLA", False, plain.encode, plain.embed, plain.embed, plain.attend)
-CPP = Kernels("C++", True, cpu.encode, cpu.embed, plain.embed, plain.attend)
+XLA = Kernels(
+    "XLA",
+    False,
+    plain.encode,
+    plain.embed,
+    plain.embed,
+    plain.attend,
+    plain.mix,
+    plain.relate,
+)
+CPP = XLA._replace(name="C++", fused=True, encode=cpu.encode, embed=cpu.embed)
 
 
 def pallas_kernels(encoder: Options, embedding: Options, attention: AttentionOptions) -> Kernels:
@@ -49,6 +60,8 @@ def pallas_kernels(encoder: Options, embedding: Options, attention: AttentionOpt
         partial(pallas.embed, embedding),
         pallas.embed_own,
         partial(pallas.attend, attention),
+        partial(pallas.mix, attention),
+        partial(pallas.relate, encoder),
     )
 
 

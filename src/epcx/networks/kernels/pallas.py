@@ -7,7 +7,13 @@ from jaxtyping import Array, Bool, Float, Int
 
 from epcx.backends import runs_pallas
 from epcx.games import Observation
-from epcx.networks.kernels import pallas_attention, pallas_embedding, pallas_encoder
+from epcx.networks.kernels import (
+    pallas_attention,
+    pallas_embedding,
+    pallas_encoder,
+    pallas_relations,
+    plain,
+)
 from epcx.networks.layers import MLP, Linear, flatten_rows, project, weights_and_biases
 
 
@@ -72,3 +78,30 @@ def attend(
 ) -> list[Float[Array, "size batch"]]:
     """Without the keys: (W_psi f_i) . (W_phi f_j) = (W_phi^T W_psi f_i) . f_j."""
     return pallas_attention.attend(options, project(key.weight.T, query), values, groups)
+
+
+def mix(
+    options: pallas_attention.Options,
+    query: Float[Array, "size rows"],
+    values: Float[Array, "size slots rows"],
+    mask: Bool[Array, "slots rows"],
+) -> Float[Array, "size rows"]:
+    (mixed,) = pallas_attention.attend(options, query, values, [mask])
+    return mixed
+
+
+def relate(
+    options: pallas_encoder.Options,
+    heads: int,
+    block: plain.SelfAttention,
+    tokens: Float[Array, "size tokens rows"],
+    mask: Bool[Array, "tokens rows"],
+) -> Float[Array, "size tokens rows"]:
+    """With more tokens than the kernel takes, in plain JAX."""
+    if tokens.shape[1] > pallas_relations.MAX_TOKENS:
+        return plain.relate(heads, block, tokens, mask)
+    linear = block.query, block.key, block.value, block.output
+    weights = pallas_relations.Weights(
+        *(layer.weight for layer in linear), *weights_and_biases(*block.mlp.layers)
+    )
+    return pallas_relations.relate(options, heads, weights, tokens, mask)

@@ -1,6 +1,7 @@
 """The reference implementation in plain JAX: any sizes, any device, all gradients."""
 
 from collections.abc import Mapping, Sequence
+from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from epcx.games import Observation
 from epcx.networks import layers
-from epcx.networks.layers import MLP, Linear, normalise, take_rows
+from epcx.networks.layers import LOWEST, MLP, Linear, normalise, take_rows
 
 
 def encode(
@@ -54,3 +55,44 @@ def attend(
 ) -> list[Float[Array, "size batch"]]:
     """The values that `query` attends to, in each group of agents; keys are key(values)."""
     return [layers.attend(query, keys, values, group) for group in groups]
+
+
+def mix(
+    query: Float[Array, "size rows"],
+    values: Float[Array, "size slots rows"],
+    mask: Bool[Array, "slots rows"],
+) -> Float[Array, "size rows"]:
+    """The values that `query` attends to, with the values themselves as keys."""
+    return layers.attend(query, values, values, mask)
+
+
+@runtime_checkable
+class SelfAttention(Protocol):
+    """The weights of a block of self-attention and an MLP."""
+
+    query: Linear
+    key: Linear
+    value: Linear
+    output: Linear
+    mlp: MLP
+
+
+def relate(
+    heads: int,
+    block: SelfAttention,
+    tokens: Float[Array, "size tokens rows"],
+    mask: Bool[Array, "tokens rows"],
+) -> Float[Array, "size tokens rows"]:
+    """Tokens after self-attention among those where `mask` holds, and after an MLP.
+
+    Each of the two has a normalised input, and is added to what there was. The mask holds for one
+    token of a set at least.
+    """
+    normal = normalise(tokens)
+    parts = block.query(normal), block.key(normal), block.value(normal)
+    query, key, value = (x.reshape(heads, -1, *x.shape[1:]) for x in parts)
+    scores = jnp.einsum("hesr,hetr->hstr", query, key) / query.shape[1] ** 0.5
+    weights = jax.nn.softmax(jnp.where(mask, scores, LOWEST), 2)
+    mixed = jnp.einsum("hstr,hetr->hesr", weights, value)
+    tokens = tokens + block.output(mixed.reshape(tokens.shape))
+    return tokens + block.mlp(normalise(tokens))
