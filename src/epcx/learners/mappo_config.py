@@ -79,8 +79,10 @@ class MAPPOConfig:
         return episodes // self.num_envs
 
 
+BEST = MAPPOConfig(network="equivariant", neighbours=12, learning_rate=0.0007, gae_lambda=0.8)
 PRESETS = {
-    "large": MAPPOConfig(neighbours=12),
+    "best": BEST,
+    "large": BEST,
     "quick": MAPPOConfig(num_envs=16),
     "smoke": MAPPOConfig(num_envs=4, epochs=2, minibatches=2),
 }
