@@ -79,7 +79,7 @@ class MAPPOConfig:
         return episodes // self.num_envs
 
 
-BEST = MAPPOConfig(network="equivariant", neighbours=12, learning_rate=0.0007, gae_lambda=0.8)
+BEST = MAPPOConfig(network="equivariant", neighbours=10, learning_rate=0.0007, gae_lambda=0.8)
 PRESETS = {
     "best": BEST,
     "large": BEST,

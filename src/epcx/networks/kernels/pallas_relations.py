@@ -22,8 +22,8 @@ from epcx.networks.kernels.pallas_encoder import Grid, Options, Tiling, Tree, sc
 from epcx.networks.layers import EPSILON, LOWEST
 
 TILINGS = (
-    Tiling(rows=64, tiles=8, warps=4, stages=2),
-    Tiling(rows=128, tiles=4, warps=8, stages=2),
+    Tiling(rows=64, tiles=8, warps=4, stages=1),
+    Tiling(rows=128, tiles=4, warps=8, stages=1),
 )
 MAX_TOKENS = TILINGS[-1].rows
 
@@ -51,15 +51,10 @@ def relate(
     """`plain.relate`, for at most `MAX_TOKENS` tokens."""
     size, slots, rows = tokens.shape
     tiling = next(t for t in TILINGS if slots <= t.rows)
-    sets = tiling.rows // slots  # of a tile
-    padding = -rows % sets
-    # A tile is read as a whole: behind its last set, that is the beginning of the next tile.
-    end = tiling.rows - sets * slots
-    last = jnp.pad(tokens.transpose(2, 1, 0), ((0, padding), (0, 0), (0, 0))).reshape(-1, size)
-    there = jnp.pad(mask.T, ((0, padding), (0, 0))).reshape(-1).astype(jnp.int32)
-    layout = Layout(options, tiling, slots, heads, len(last) // (sets * slots))
-    related = _relate(layout, weights, jnp.pad(last, ((0, end), (0, 0))), jnp.pad(there, (0, end)))
-    return related[: rows * slots].reshape(rows, slots, size).transpose(2, 1, 0)
+    layout = Layout(options, tiling, slots, heads, rows * slots)
+    last, there = tokens.transpose(2, 1, 0).reshape(-1, size), mask.T.reshape(-1)
+    related = _relate(layout, weights, last, there.astype(jnp.int32))
+    return related.reshape(rows, slots, size).transpose(2, 1, 0)
 
 
 class Layout(NamedTuple):
@@ -69,16 +64,16 @@ class Layout(NamedTuple):
     tiling: Tiling
     slots: int  # tokens of a set
     heads: int
-    tiles: int
+    tokens: int  # of all sets
 
     @property
     def used(self) -> int:
-        """Tokens of a tile that are its own."""
+        """Tokens of a tile: those of whole sets."""
         return self.tiling.rows // self.slots * self.slots
 
     @property
     def grid(self) -> Grid:
-        return Grid(self.tiling, self.tiles * self.tiling.rows)
+        return Grid(self.tiling, pl.cdiv(self.tokens, self.used) * self.tiling.rows)
 
     def call(self, name: str, kernel: Callable[..., None], out_shape: PyTree) -> Callable[..., Any]:
         return pl.pallas_call(
@@ -92,14 +87,17 @@ class Layout(NamedTuple):
 
     def program_tiles(self, mask: Tree) -> Callable[[Any], "Tile"]:
         """The tiles of this program, by number."""
-        first, tokens = pl.program_id(0) * self.grid.tiles, self.tiling.rows
-        within = jnp.arange(tokens)
-        own, members = within < self.used, within // self.slots
+        first = pl.program_id(0) * self.grid.tiles
+        within = jnp.arange(self.tiling.rows)
+        members = within // self.slots
+        together = members[:, None] == members[None]
 
         def tile(number: Any) -> Tile:
-            place = pl.ds((first + number) * self.used, tokens)
-            there = (mask[place] != 0) & own
-            return Tile(place, own[:, None], (members[:, None] == members[None]) & there[None])
+            begin = (first + number) * self.used
+            place = pl.ds(begin, self.tiling.rows)
+            own = (within < self.used) & (begin + within < self.tokens)
+            there = plt.load(mask.at[place], mask=own, other=0) != 0
+            return Tile(place, own[:, None], together & there[None])
 
         return tile
 
@@ -107,12 +105,13 @@ class Layout(NamedTuple):
 class Tile(NamedTuple):
     """Some sets of tokens."""
 
-    place: Any  # of its tokens
-    own: Any  # [tokens, 1]: which are not of the next tile
+    place: Any  # where its tokens begin, and as many as a tile may have
+    own: Any  # [tokens, 1]: which of them it has
     visible: Any  # [tokens, tokens]: which attend to which
 
     def load(self, ref: Tree) -> Float[Array, "tokens size"]:
-        return jnp.where(self.own, ref[self.place, :], 0.0)
+        mask = jnp.broadcast_to(self.own, (len(self.own), ref.shape[1]))
+        return plt.load(ref.at[self.place, :], mask=mask, other=0.0)
 
     def store(self, ref: Tree, values: Float[Array, "tokens size"]) -> None:
         mask = jnp.broadcast_to(self.own, values.shape)
