@@ -18,6 +18,7 @@ from epcx.evolution.curriculum import LEARNING
 from epcx.execution.local import LocalExecutor
 from epcx.execution.match_trainer import MatchTrainer
 from epcx.games import FoodCollection
+from epcx.learners.hyperparameters import FLAT_NETWORKS
 from epcx.runs.run import RunFolder
 
 # Matches of EPC in each stage of the paper: K at first, then all (K (K + 1) / 2) ^ roles mixtures.
@@ -52,21 +53,23 @@ def stages_of(config):
 
 def test_large_preset_doubles_the_population_to_hundreds():
     grassland = presets.make_config("grassland", preset="large")
-    assert stages_of(grassland)[0] == ("3-2", 2, 100_000)
-    assert stages_of(grassland)[1:3] == [("6-4", 3, 10_000), ("12-8", 3, 10_000)]
-    assert stages_of(grassland)[-1] == ("384-256", 3, 10_000)
+    episodes = [stage.episodes for stage in grassland.curriculum.stages]
+    assert episodes == [100_000] + [10_000] * 7
+    assert grassland.stage_matches == [2] + [3] * 7
+    assert grassland.populations[1:3] == ("6-4", "12-8")
+    assert grassland.populations[-1] == "384-256"
     for game, last in (
         ("food-collection", "384"),
         ("adversarial-battle", "256-256"),
         ("predator-prey", "96-64"),
     ):
         assert presets.make_config(game, preset="large").populations[-1] == last
-    assert grassland.learner_config.neighbours == 12
+    assert grassland.learner_config.neighbours == 8
     small, large = (grassland.at(population) for population in ("24-16", "384-256"))
     assert (large.num_food / small.num_food, large.half_side / small.half_side) == (16, 4)
-    for learner in ("matd3", "mappo", "ippo"):
+    for learner, neighbours in (("maddpg", 12), ("matd3", 12), ("ippo", 8)):
         config = presets.make_config("grassland", preset="large", learner=learner)
-        assert config.learner_config.neighbours == 12
+        assert config.learner_config.neighbours == neighbours
 
 
 def test_preset_with_neighbourhoods_goes_with_every_method():
@@ -74,7 +77,7 @@ def test_preset_with_neighbourhoods_goes_with_every_method():
     for method in methods.METHODS:
         config = presets.make_config("grassland", method, "large")
         config.check()
-        flat = config.learner_config.network not in ("attention", "attention-separate")
+        flat = config.learner_config.network in FLAT_NETWORKS
         assert (config.learner_config.neighbours is None) == flat
 
 
@@ -105,10 +108,19 @@ def test_paper_preset_has_the_schedule_of_the_paper():
     ]
 
 
-def test_best_preset_differs_from_the_paper_in_the_learning_rate_only():
+def test_best_preset_has_the_schedule_of_the_paper_with_another_learner():
     paper, best = (presets.make_config("grassland", preset=name) for name in ("paper", "best"))
+    assert (paper.learner, best.learner) == ("maddpg", "mappo")
+    assert replace(best, learner="maddpg", learner_config=paper.learner_config) == paper
+
+
+def test_best_preset_of_maddpg_differs_from_the_paper_in_the_learning_rate_only():
+    paper = presets.make_config("grassland")
+    best = presets.make_config("grassland", preset="best", learner="maddpg")
     assert best.learner_config == replace(paper.learner_config, learning_rate=0.003)
     assert replace(best, learner_config=paper.learner_config) == paper
+    baseline = presets.make_config("grassland", "att-maddpg", "best", ("3-2",))
+    assert baseline.learner_config == best.learner_config
 
 
 @pytest.mark.parametrize("game", PAPER_MATCHES)

@@ -110,10 +110,10 @@ def test_train_all_goes_on_after_a_run_that_fails(tmp_path, monkeypatch):
 
 def test_dry_run_prints_the_plan_and_writes_nothing(capsys, tmp_path):
     out = tmp_path / "x"
-    options = ["--dry-run", "--preset", "best", "--budget", "total", "--out", str(out)]
+    options = ["--dry-run", "--preset", "paper", "--budget", "total", "--out", str(out)]
     main(["reproduce", "food-collection", *options])
     heading, _, *rows = capsys.readouterr().out.splitlines()
-    assert heading == "settings of all methods: preset best"
+    assert heading == "settings of all methods: preset paper"
     cells = {row.split()[0]: row.split()[1:] for row in rows}
     assert cells["epc-seed2"] == ["3", "6", "12", "24", "1", "110,000", "510,000"]
     assert cells["att-maddpg-24-seed0"] == ["24", "3", "110,000", "110,000"]  # three trainings
@@ -125,6 +125,17 @@ def test_dry_run_prints_the_plan_and_writes_nothing(capsys, tmp_path):
     main(["reproduce", "food-collection", "--dry-run", "--json", "--out", str(out)])
     assert json.loads(capsys.readouterr().out)["maddpg-24-seed0"]["episodes"] == 110_000
     assert not out.exists()
+
+
+def test_preset_with_another_learner_compares_methods_that_go_with_any(capsys, tmp_path):
+    options = ["--dry-run", "--json", "--preset", "best", "--seeds", "1"]
+    main(["reproduce", "food-collection", *options, "--out", str(tmp_path / "x")])
+    runs = [name for name in json.loads(capsys.readouterr().out) if name.endswith("-seed0")]
+    assert runs == [
+        "epc-seed0",
+        "vanilla-pc-seed0",
+        *(f"scratch-{population}-seed0" for population in (3, 6, 12, 24)),
+    ]
 
 
 def test_bad_experiments_are_refused(error_of):

@@ -29,7 +29,7 @@ def all_learners():
         yield pytest.param("maddpg", config, id=f"maddpg {config.network} {config.clip_per}")
     ppo = MAPPOConfig(num_envs=4, epochs=1, minibatches=2)
     yield pytest.param("mappo", ppo, id="mappo")
-    yield pytest.param("mappo", replace(ppo, network="relational"), id="mappo relational")
+    yield pytest.param("mappo", replace(ppo, network="equivariant"), id="mappo equivariant")
     yield pytest.param("ippo", replace(ppo, network="mlp"), id="ippo")
     yield pytest.param(EvolutionStrategies, ESConfig(), id="es")
 

@@ -44,11 +44,14 @@ def make_config(
     return replace(config, **settings, learner_config=replace(config.learner_config, **own))
 
 
-def learner_of(path: Path | None, chosen: Mapping[str, Any]) -> str:
-    """The learner that `make_config` will have."""
+def learner_of(path: Path | None, preset: presets.Preset | None, chosen: Mapping[str, Any]) -> str:
+    """The learner that `make_config` will have; for a method that it will refuse, any."""
     known = {**(read(path) if path else {}), **chosen}
-    fixed = methods.METHODS.get(known.get("method", "epc"), methods.Method()).learner
-    return known.get("learner") or fixed or methods.DEFAULT_LEARNER
+    method = known.get("method", "epc")
+    default = presets.default_learner(
+        method if method in methods.METHODS else "epc", preset or presets.DEFAULT
+    )
+    return known.get("learner") or default
 
 
 def read(path: Path) -> dict[str, Any]:

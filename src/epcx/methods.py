@@ -37,6 +37,7 @@ METHODS = {
         learner="maddpg", options={"network": "mean-field-local", "neighbours": None}
     ),
 }
+CURRICULA = ("epc", "vanilla-pc", "scratch")  # those that go with any learner
 PAPER = ("epc", "vanilla-pc", "att-maddpg", "mean-field", "maddpg")  # those that it compares
 
 

@@ -24,6 +24,7 @@ LARGE_STAGES = {  # each of twice as many agents as the one before
     "adversarial-battle": 7,
     "food-collection": 8,
 }
+LEARNERS = {"best": "mappo", "large": "mappo"}  # of methods that go with any
 QUICK_POPULATIONS = {
     "grassland": ("2-1", "4-2", "8-4"),
     "predator-prey": ("2-1", "4-2", "8-4"),
@@ -94,7 +95,7 @@ def make_config(
     choice("preset", preset, Preset)
     cls = games.find(game)
     kind = methods.find(method)
-    algorithm = learners.find(learner or kind.learner or methods.DEFAULT_LEARNER)
+    algorithm = learners.find(learner or default_learner(method, preset))
     defaults = algorithm.presets.get(preset, algorithm.Config())
     evolving = TrainConfig(
         games.make(cls).reference,
@@ -122,6 +123,11 @@ def make_config(
     if budget == "lineage":
         return wanted
     return replace(wanted, budget=budget, sets=evolving.sets, matches=-(-total // lineage))
+
+
+def default_learner(method: str, preset: Preset = DEFAULT) -> str:
+    """The method's own, or that of the preset."""
+    return methods.find(method).learner or LEARNERS.get(preset, methods.DEFAULT_LEARNER)
 
 
 def name_settings(config: TrainConfig) -> str:

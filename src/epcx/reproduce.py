@@ -47,7 +47,7 @@ def plan(
     """
     seeds = SEEDS[preset] if seeds is None else seeds
     whole_number("seeds", seeds, 1, MAX_SEEDS)
-    chosen = names or methods.PAPER
+    chosen = names or default_methods(preset)
     snapshots = SNAPSHOTS[preset]
     stages = presets.make_config(game, "epc", preset, population).population
     tasks = []
@@ -80,6 +80,11 @@ def plan(
         task.config.check()
         check(folder / task.name, task.config)
     return tasks
+
+
+def default_methods(preset: presets.Preset) -> tuple[str, ...]:
+    """The paper's; where its learner is not the preset's, those that go with any."""
+    return methods.CURRICULA if preset in presets.LEARNERS else methods.PAPER
 
 
 def check(path: Path, wanted: TrainConfig) -> None:

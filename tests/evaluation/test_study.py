@@ -122,7 +122,10 @@ def test_variants_of_a_method_are_methods_of_their_own(runs, tmp_path):
 
 
 def test_variants_are_named_after_presets():
-    paper, best = (presets.make_config("grassland", preset=name) for name in ("paper", "best"))
+    paper, best = (
+        presets.make_config("grassland", preset=name, learner="maddpg")
+        for name in ("paper", "best")
+    )
     other = replace(paper, learner_config=replace(paper.learner_config, learning_rate=0.1))
     everybody = [paper, best, other]
     names = [variant(config, everybody) for config in everybody]
@@ -160,7 +163,8 @@ def test_variants_of_the_total_budget_have_one_name_at_all_populations():
 
 
 def test_methods_are_grouped_by_their_settings(runs, tmp_path):
-    best = presets.make_config("grassland", preset="best").learner_config.learning_rate
+    maddpg = presets.make_config("grassland", preset="best", learner="maddpg")
+    best = maddpg.learner_config.learning_rate
     epc, flat = (
         make_run(tmp_path / method, "grassland", method, POPULATIONS[-n:], learning_rate=best)
         for method, n in (("epc", 2), ("maddpg", 1))

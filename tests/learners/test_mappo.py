@@ -261,6 +261,15 @@ def test_weights_that_are_not_finite_set_diverged_and_leave_agents_unchanged():
         np.testing.assert_array_equal(new, old)
 
 
+def test_worlds_without_food_are_learnt_from():
+    learner = MAPPO(games.make("predator-prey", "2-1"), SMALL)
+    agents = jax.jit(learner.init)(jax.random.key(0))
+    state = jax.jit(learner.start)(jax.random.key(1), agents)
+    after, metrics = jax.jit(learner.advance)(state, 1)
+    assert not bool(after.diverged)
+    assert np.isfinite(metrics["critic_loss"]).all()
+
+
 def test_roles_with_fewer_actions_never_take_others():
     """In a game outside the package, whose catchers have two of three actions."""
     learner = MAPPO(games.make(Ring, "2-1"), SMALL)

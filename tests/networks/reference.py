@@ -1,6 +1,10 @@
 """Networks as slow loops in NumPy: the paper's, from its equations and figure 1, and others."""
 
+from types import SimpleNamespace
+
 import numpy as np
+
+from tests.games.worlds import SYMMETRIES, transformed_actions
 
 
 def relu(x):
@@ -136,3 +140,37 @@ def relational_value(critic, game, view, actions, alive, agent):
         keys = [dense(critic.others.key, x) for x in members]
         parts.append(layer_norm(attention(query, keys, members)))
     return mlp(critic.value, np.concatenate(parts), leaky_relu)[0]
+
+
+def in_frame(view, agent):
+    """What all agents see after the symmetry that puts one of them where 0 <= y <= x; its matrix.
+
+    Features are vectors, and maybe a number after them.
+    """
+
+    def turned(matrix, features):
+        features = np.array(features, float)
+        for i in range(0, features.shape[-1] - 1, 2):
+            features[..., i : i + 2] = features[..., i : i + 2] @ matrix.T
+        return features
+
+    place = np.asarray(view.own[agent], float)[2:4]
+    (matrix,) = (m for m in SYMMETRIES if 0 <= (m @ place)[1] <= (m @ place)[0])
+    entities = {
+        name: (turned(matrix, features), mask) for name, (features, mask) in view.entities.items()
+    }
+    return SimpleNamespace(own=turned(matrix, view.own), entities=entities), matrix
+
+
+def equivariant_logits(policy, view, agent):
+    turned, matrix = in_frame(view, agent)
+    inverse = matrix.T
+    return transformed_actions(relational_logits(policy, turned, agent)[None], inverse)[0]
+
+
+def equivariant_value(critic, game, view, actions, alive, agent):
+    """Q of one agent; V of critics without actions."""
+    turned, matrix = in_frame(view, agent)
+    if actions is not None:
+        actions = transformed_actions(actions, matrix)
+    return relational_value(critic, game, turned, actions, alive, agent)

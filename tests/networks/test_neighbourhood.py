@@ -21,8 +21,11 @@ from tests.networks.helpers import encoder_of, needs_compiler, values_and_gradie
 from tests.networks.test_gpu_kernels import PALLAS, pallas_calls
 
 CASES = [("grassland", "4-3"), ("adversarial-battle", "1-4"), ("food-collection", "5")]
-NETWORKS = ("attention", "attention-separate", "relational")
-VALUES = {"relational": reference.relational_value}  # others are the paper's
+NETWORKS = ("attention", "attention-separate", "relational", "equivariant")
+VALUES = {  # others are the paper's
+    "relational": reference.relational_value,
+    "equivariant": reference.equivariant_value,
+}
 
 
 @pytest.fixture
@@ -91,7 +94,7 @@ def test_critic_attends_to_the_nearest_as_in_the_equations(name, population, net
             np.testing.assert_allclose(found[agent, number], expected, atol=1e-4)
 
 
-@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("network", ["attention", "attention-separate", "equivariant"])
 @pytest.mark.parametrize(("name", "population"), CASES)
 def test_neighbourhoods_of_everybody_are_full_attention(name, population, network, always_lists):
     """Logits; Q of taken and other actions; gradients by the critic and by the other action."""

@@ -15,8 +15,11 @@ from epcx.networks.seat import seats
 from tests.games.worlds import random_world
 from tests.networks import reference
 
-REFERENCES = {"relational": (reference.relational_logits, reference.relational_value)}
-POPULATION_INVARIANT = ["attention", "relational"]
+REFERENCES = {
+    "relational": (reference.relational_logits, reference.relational_value),
+    "equivariant": (reference.equivariant_logits, reference.equivariant_value),
+}
+POPULATION_INVARIANT = ["attention", "relational", "equivariant"]
 CASES = [("grassland", "3-2"), ("adversarial-battle", "2-4"), ("food-collection", "3")]
 
 
@@ -87,7 +90,7 @@ def to_jax(tree):
     [
         *(("attention", *case, copies) for case in CASES for copies in (1, 9)),
         ("attention-separate", "grassland", "3-2", 9),
-        *(("relational", *case, 2) for case in CASES),
+        *((network, *case, 2) for network in REFERENCES for case in CASES),
     ],
 )
 def test_networks_equal_the_equations(network, name, population, copies):

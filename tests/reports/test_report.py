@@ -34,7 +34,7 @@ EVIL = r'<script>document.title = "owned"</script><img src=x onerror=alert(1)>$\
 
 
 BEST = {
-    "learning_rate": presets.make_config("grassland", preset="best").learner_config.learning_rate
+    "learning_rate": presets.make_config("grassland", "maddpg", "best").learner_config.learning_rate
 }
 
 

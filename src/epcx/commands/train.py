@@ -26,9 +26,9 @@ class Train:
 
     preset: presets.Preset | None = None
     """Where the other defaults come from: paper (the paper's schedule; without this option it is
-    taken if it does not take more than an hour on this machine), best (the same with better
-    settings), large (up to hundreds of agents, with neighbourhoods; for a GPU), quick (minutes on a
-    laptop) or smoke (seconds, to see whether it works)."""
+    taken if it does not take more than an hour on this machine), best (the same schedule with the
+    best learner and networks known), large (up to hundreds of agents, with neighbourhoods; for a
+    GPU), quick (minutes on a laptop) or smoke (seconds, to see whether it works)."""
 
     out: Path | None = None
     """The folder of the run; by default in runs/, named after game, population, method and seed."""
@@ -51,7 +51,8 @@ class Train:
     @staticmethod
     def types(given: dict[str, Any]) -> dict[str, type]:
         """The options of the learner depend on which one it is."""
-        name = config_file.learner_of(given.get("config"), given.get("settings", {}))
+        path, preset = given.get("config"), given.get("preset")
+        name = config_file.learner_of(path, preset, given.get("settings", {}))
         return {"learner_config": learners.find(name).Config}
 
     @classmethod

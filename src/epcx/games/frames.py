@@ -53,9 +53,12 @@ class Frame(NamedTuple):
 
 
 def octant(own: Float[Array, "5 *rows"]) -> Frame:
-    """The frame in which an agent is where 0 <= y <= x.
+    """The frame in which an agent is where 0 <= y <= x; on the borders, its velocity decides.
 
-    `own` is what agents of particle games observe of themselves: velocity, position, alive.
+    `own` is what agents of particle games observe of themselves: velocity, position, alive. In
+    worlds that have grown, positions are 0 wherever no wall is near.
     """
-    x, y = own[2], own[3]
-    return Frame(x < 0, y < 0, jnp.abs(y) > jnp.abs(x))
+    speed, place = jnp.abs(own[:2]), jnp.abs(own[2:4])
+    x, y = jnp.where(own[2:4] == 0, own[:2], own[2:4])
+    faster = (place[0] == place[1]) & (speed[1] > speed[0])
+    return Frame(x < 0, y < 0, (place[1] > place[0]) | faster)

@@ -5,6 +5,7 @@ one episode in each of many worlds and learns from it for some epochs. Everythin
 match; execution vmaps it over many. The batch is the last axis.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -416,7 +417,7 @@ def normalised(
 def join_steps(x: Array) -> Array:
     """Steps, which are the first axis, and the batch, the last one, become one batch."""
     moved = jnp.moveaxis(x, 0, -2)
-    return moved.reshape(*moved.shape[:-2], -1)
+    return moved.reshape(*moved.shape[:-2], math.prod(moved.shape[-2:]))  # which may have no food
 
 
 def mean_where(values: Float[Array, "*shape"], mask: Bool[Array, "*shape"]) -> Float[Array, ""]:

@@ -1,6 +1,6 @@
 """The hyperparameters of MAPPO and IPPO."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from epcx.errors import InputError
@@ -82,7 +82,7 @@ class MAPPOConfig:
 BEST = MAPPOConfig(network="equivariant", neighbours=10, learning_rate=0.0007, gae_lambda=0.8)
 PRESETS = {
     "best": BEST,
-    "large": BEST,
+    "large": replace(BEST, neighbours=8),
     "quick": MAPPOConfig(num_envs=16),
     "smoke": MAPPOConfig(num_envs=4, epochs=2, minibatches=2),
 }
