@@ -22,13 +22,13 @@ ROWS = {
     "mean-field": "mean-field",
     "mean-field-local": "mean-field-local",
     "MADDPG": "maddpg",
-    "EPC, preset `best`": "epc (best)",
+    "EPC, learning rate 0.003": "epc (best)",
 }
 
 
-def report_table():
-    """The statistics in results.json of the report, by method, population and trial."""
-    results = json.loads((FOLDER / "report" / "results.json").read_text())
+def report_table(report="report"):
+    """The statistics in results.json of a report, by method, population and trial."""
+    results = json.loads((FOLDER / report / "results.json").read_text())
     return {
         (row["method"], row["population"], row["trial"]): row["statistics"]
         for row in results
@@ -36,26 +36,50 @@ def report_table():
     }
 
 
-def page_tables():
-    """The cells of the page's tables of rewards and coverage: {label: [cells of each table]}."""
+def page_tables(page=PAGE, labels=tuple(ROWS)):
+    """The cells of tables of rewards and coverage: {label: [cells of each table]}."""
     tables = {}
-    for line in PAGE.read_text().splitlines():
+    for line in page.read_text().splitlines():
         label, *cells = [cell.strip() for cell in line.replace("*", "").split("|")[1:6]] or [""]
-        if label in ROWS and any("(" in cell for cell in cells):
+        if label in labels and any("(" in cell for cell in cells):
             tables.setdefault(label, []).append(cells)
     return tables
 
 
-def test_evaluation_of_published_agents_agrees_with_the_report(capsys):
-    run = str(FOLDER / "epc")
-    main(["evaluate", run, "--population", "24", "--episodes", "500", "--seed", "1", "--json"])
-    shown = json.loads(capsys.readouterr().out)
-    measured, reported = shown["matches"][0]["roles"]["collector"], report_table()["epc", "24", 0]
-    paper = shown["paper"]["collector"]
-    assert paper == {"reward": pytest.approx(59.47, abs=0.01), "coverage": 0.568}
+def evaluated(capsys, run, population, episodes):
+    """What `epcx evaluate` shows of published agents."""
+    options = ["--population", population, "--episodes", str(episodes), "--seed", "1", "--json"]
+    main(["evaluate", str(FOLDER / run), *options])
+    return json.loads(capsys.readouterr().out)
+
+
+def assert_agrees(measured, reported):
     for name in ("reward", "coverage"):
         error = (measured[name]["error"] ** 2 + reported[name]["error"] ** 2) ** 0.5
         assert measured[name]["mean"] == pytest.approx(reported[name]["mean"], abs=4 * error), name
+
+
+def test_evaluation_of_published_agents_agrees_with_the_report(capsys):
+    shown = evaluated(capsys, "epc", "24", 500)
+    paper = shown["paper"]["collector"]
+    assert paper == {"reward": pytest.approx(59.47, abs=0.01), "coverage": 0.568}
+    assert_agrees(shown["matches"][0]["roles"]["collector"], report_table()["epc", "24", 0])
+
+
+def test_evaluation_of_the_best_agents_agrees_with_their_report(capsys):
+    shown = evaluated(capsys, "epc-best", "24", 100)
+    reported = report_table("report-best")["epc (mappo)", "24", 0]
+    assert_agrees(shown["matches"][0]["roles"]["collector"], reported)
+
+
+@pytest.mark.parametrize(("name", "digits"), DIGITS.items())
+def test_page_of_the_preset_best_shows_the_numbers_of_its_report(name, digits):
+    (cells,) = page_tables(PAGE.parent / "best.md", [name])[name]
+    report = report_table("report-best")
+    for cell, population in zip(cells, POPULATIONS, strict=True):
+        exact = [report["epc (mappo)", population, trial][name]["mean"] for trial in range(3)]
+        expected = [f"{value:.{digits}f}" for value in (np.mean(exact), *exact)]
+        assert re.findall(r"[\d.]+", cell) == expected
 
 
 def test_every_method_has_published_agents_at_every_population():
