@@ -43,6 +43,12 @@ def turn_view(frame: Frame, view: Observation) -> Observation:
     return Observation(frame.turn(view.own), entities)
 
 
+def turn_actions(
+    frame: Frame | None, actions: Float[Array, "actions *agents batch"]
+) -> Float[Array, "actions *agents batch"]:
+    return actions if frame is None else frame.turn_actions(actions)
+
+
 class Block(eqx.Module):
     """Self-attention and an MLP; each has a normalised input, and is added to what it was."""
 
@@ -65,7 +71,7 @@ class Block(eqx.Module):
         """All tokens, after they have attended to each other where `mask` holds."""
         return select_kernel(tokens).relate(HEADS, self, tokens, mask)
 
-    def first(
+    def first_token(
         self, tokens: Float[Array, "size tokens rows"], mask: Bool[Array, "tokens rows"]
     ) -> Float[Array, "size rows"]:
         """The first token only, after it has attended to all.
@@ -91,6 +97,7 @@ def by_heads(weight: Float[Array, "outputs inputs"]) -> Float[Array, "heads size
 
 
 def select_kernel(tokens: Float[Array, "size tokens rows"]) -> kernels.Kernels:
+    """That for so many rows; numbers of features, which matter to encoders only, are any."""
     return kernels.select(tokens.shape[2], (1, 1))
 
 
@@ -125,7 +132,7 @@ class RelationalEncoder(eqx.Module):
         x, mask = jnp.concatenate(tokens, 1), jnp.concatenate(masks)
         for block in self.blocks[:-1]:
             x = block(x, mask)
-        mine = self.blocks[-1].first(x, mask)
+        mine = self.blocks[-1].first_token(x, mask)
         return jax.nn.relu(normalise(mine)).reshape(HIDDEN, *rows)
 
 
@@ -213,16 +220,11 @@ class Situation(NamedTuple):
         frame = frame_of(view.own)
         return Situation(turn_view(frame, view), frame.turn(others), frame)
 
-    def turn_actions(
-        self, actions: Float[Array, "actions *agents batch"]
-    ) -> Float[Array, "actions *agents batch"]:
-        return actions if self.frame is None else self.frame.turn_actions(actions)
-
 
 class Context(NamedTuple):
     """A situation as the critic of agent i encodes it."""
 
-    situation: Situation
+    frame: Frame | None  # of agent i, if the critic is equivariant
     own: Float[Array, "hidden batch"]  # the encoded o_i, a constant
     mine: Float[Array, "hidden batch"]  # of o_i and a_i
     embedded: Float[Array, "size agents batch"]  # all agents and their actions
@@ -258,10 +260,11 @@ class RelationalCritic(eqx.Module):
         who = attended(views, alive, seat)
         situation = Situation.of(views, who, self.frame)
         own = self.encoder(situation.view)
-        mine = self.embed(own, situation.turn_actions(seat.mine(actions)))
-        taken = situation.turn_actions(who.take(actions))
+        frame = situation.frame
+        mine = self.embed(own, turn_actions(frame, seat.mine(actions)))
+        taken = turn_actions(frame, who.take(actions))
         embedded = self.others.embedded(situation.others, taken)
-        return Context(situation, jax.lax.stop_gradient(own), mine, embedded, who.groups)
+        return Context(frame, jax.lax.stop_gradient(own), mine, embedded, who.groups)
 
     def embed(
         self, own: Float[Array, "hidden batch"], action: Float[Array, "actions batch"]
@@ -277,7 +280,7 @@ class RelationalCritic(eqx.Module):
         self, context: Context, action: Float[Array, "actions batch"]
     ) -> Float[Array, "batch"]:
         """Q if agent i had taken another action."""
-        turned = context.situation.turn_actions(action)
+        turned = turn_actions(context.frame, action)
         return self.head(context, self.embed(context.own, turned))
 
     def head(self, context: Context, mine: Float[Array, "hidden batch"]) -> Float[Array, "batch"]:
