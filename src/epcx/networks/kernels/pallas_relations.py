@@ -9,6 +9,7 @@ never reach memory, and the backward pass recomputes them.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -51,7 +52,7 @@ def relate(
     """`plain.relate`, for at most `MAX_TOKENS` tokens."""
     size, slots, rows = tokens.shape
     tiling = next(t for t in TILINGS if slots <= t.rows)
-    layout = Layout(options, tiling, slots, heads, rows * slots)
+    layout = Layout(replace(options, tiling=tiling), slots, heads, rows * slots)
     last, there = tokens.transpose(2, 1, 0).reshape(-1, size), mask.T.reshape(-1)
     related = _relate(layout, weights, last, there.astype(jnp.int32))
     return related.reshape(rows, slots, size).transpose(2, 1, 0)
@@ -61,7 +62,6 @@ class Layout(NamedTuple):
     """How sets of tokens are laid out in tiles."""
 
     options: Options
-    tiling: Tiling
     slots: int  # tokens of a set
     heads: int
     tokens: int  # of all sets
@@ -69,32 +69,25 @@ class Layout(NamedTuple):
     @property
     def used(self) -> int:
         """Tokens of a tile: those of whole sets."""
-        return self.tiling.rows // self.slots * self.slots
+        return self.options.tiling.rows // self.slots * self.slots
 
     @property
     def grid(self) -> Grid:
-        return Grid(self.tiling, pl.cdiv(self.tokens, self.used) * self.tiling.rows)
+        return Grid(self.options.tiling, pl.cdiv(self.tokens, self.used) * self.options.tiling.rows)
 
     def call(self, name: str, kernel: Callable[..., None], out_shape: PyTree) -> Callable[..., Any]:
-        return pl.pallas_call(
-            partial(kernel, self),
-            grid=(self.grid.programs,),
-            out_shape=out_shape,
-            compiler_params=self.tiling.params(),
-            interpret=self.options.interpret,
-            name=name,
-        )
+        return self.options.call(name, partial(kernel, self), self.grid, out_shape)
 
     def program_tiles(self, mask: Tree) -> Callable[[Any], "Tile"]:
         """The tiles of this program, by number."""
         first = pl.program_id(0) * self.grid.tiles
-        within = jnp.arange(self.tiling.rows)
+        within = jnp.arange(self.options.tiling.rows)
         members = within // self.slots
         together = members[:, None] == members[None]
 
         def tile(number: Any) -> Tile:
             begin = (first + number) * self.used
-            place = pl.ds(begin, self.tiling.rows)
+            place = pl.ds(begin, self.options.tiling.rows)
             own = (within < self.used) & (begin + within < self.tokens)
             there = plt.load(mask.at[place], mask=own, other=0) != 0
             return Tile(place, own[:, None], together & there[None])
