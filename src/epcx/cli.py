@@ -12,9 +12,10 @@ from typing import NoReturn
 
 from epcx import __version__, commands, options, startup
 from epcx.errors import InputError, Notice, RunError, one_line, reason
+from epcx.interrupts import Terminated
 
 DEFAULT_FORMAT = warnings.formatwarning
-INTERRUPTED = 130  # exit codes of shells: 128 and the number of the signal
+INTERRUPTED, TERMINATED = 130, 143  # exit codes of shells: 128 and the number of the signal
 BROKEN_PIPE = 141
 # What the system says of paths that are wrong, whatever is on the disk.
 BAD_PATH = (errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL, errno.EILSEQ)
@@ -29,8 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         answer(sys.argv[1:])
     except SystemExit as end:
-        if end.code == INTERRUPTED:
-            os._exit(INTERRUPTED)  # waits for no thread, some of which may be compiling
+        if end.code in (INTERRUPTED, TERMINATED):
+            os._exit(end.code)  # waits for no thread, some of which may be compiling
         raise
 
 
@@ -45,6 +46,8 @@ def answer(arguments: Sequence[str]) -> None:
         sys.stdout.flush()
     except InputError as error:
         stop(error, 2)
+    except Terminated:
+        stop("terminated", TERMINATED)
     except KeyboardInterrupt:
         stop("interrupted", INTERRUPTED)
     except BrokenPipeError:  # the reader of our output has gone, as `head` does

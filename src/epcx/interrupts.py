@@ -7,6 +7,10 @@ from types import FrameType
 from typing import Any
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, which ends work as Ctrl-C does, but with another exit code."""
+
+
 class Interrupts:
     """Inside `with`, the first signal is only noted, and `check` raises; the second is not.
 
@@ -14,7 +18,7 @@ class Interrupts:
     """
 
     def __init__(self) -> None:
-        self.noted = False
+        self.noted: int | None = None  # the first signal
         self.asked = False
         self.before: dict[int, Any] = {}
 
@@ -30,9 +34,8 @@ class Interrupts:
             signal.signal(number, handler)
 
     def note(self, number: int, frame: FrameType | None) -> None:
-        if self.noted:
-            raise KeyboardInterrupt
-        self.noted = True
+        self.check()
+        self.noted = number
         # Not through `print`: the signal may have come in the middle of one.
         os.write(2, b"\nstopping after this chunk; once more to stop at once\n")
 
@@ -40,5 +43,5 @@ class Interrupts:
         self.asked = True
 
     def check(self) -> None:
-        if self.noted:
-            raise KeyboardInterrupt
+        if self.noted is not None:
+            raise Terminated if self.noted == signal.SIGTERM else KeyboardInterrupt
