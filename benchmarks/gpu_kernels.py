@@ -4,7 +4,7 @@
 
 The parts are the observation encoder, the same for neighbourhoods (every critic encodes its agent
 and the nearest ones, and sees the nearest entities), f(o, a) of encoded observations and actions,
-and the self-attention of relational networks among what an agent sees; then the choice of the
+and the encoder of relational networks, which sees the nearest entities; then the choice of the
 nearest, which must be the same. Inputs are fresh in every run:
 random networks for all critics of a match, and a batch of worlds after some random steps. Errors
 are relative to plain JAX in float32: |a - b| / |b|, of the values and of the gradient by all
@@ -18,7 +18,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -37,7 +37,7 @@ from epcx.networks.kernels.pallas_embedding import TILING
 from epcx.networks.kernels.pallas_encoder import Options
 from epcx.networks.layers import EMBEDDING, HIDDEN, flatten_rows
 from epcx.networks.neighbourhood import NearViews, num_seen, row_index
-from epcx.networks.relational import HEADS, Block
+from epcx.networks.relational import HEADS, RelationalEncoder
 from epcx.runs.provenance import describe
 
 PRECISIONS = ("bf16", "tf32", "float32")
@@ -71,6 +71,11 @@ class Benchmark:
     neighbours: int = 12
     """The size of neighbourhoods."""
 
+    part: tuple[
+        Literal["encoder", "neighbourhood_encoder", "embedding", "relation", "nearest"], ...
+    ] = ()
+    """What to compare; by default everything."""
+
     precision: tuple[str, ...] = PRECISIONS
     """Precisions of the kernels' products."""
 
@@ -87,14 +92,16 @@ class Benchmark:
         seed = secrets.randbits(31) if self.seed is None else self.seed
         game = games.make(self.game, self.population)
         first, second = jax.random.split(jax.random.key(seed))
-        parts = {
-            "encoder": encoder(first, game),
-            "neighbourhood_encoder": neighbourhood_encoder(first, game, self.neighbours),
-            "embedding": embedding(second, game),
-            "relation": relation(first, game),
+        parts: dict[str, Callable[[], Part]] = {
+            "encoder": lambda: encoder(first, game),
+            "neighbourhood_encoder": lambda: neighbourhood_encoder(first, game, self.neighbours),
+            "embedding": lambda: embedding(second, game),
+            "relation": lambda: relation(first, game, self.neighbours),
         }
-        rows = {f"{name}s": self.measure(name, part) for name, part in parts.items()}
-        rows["nearest"] = self.measure_nearest(random_worlds(first, game), game)
+        wanted: tuple[str, ...] = self.part or (*parts, "nearest")
+        rows = {f"{name}s": self.measure(name, parts[name]()) for name in wanted if name in parts}
+        if "nearest" in wanted:
+            rows["nearest"] = self.measure_nearest(random_worlds(first, game), game)
         if self.json:
             setting = {"game": self.game, "population": self.population, "seed": seed}
             print(json.dumps({"machine": describe(), **setting, **rows}, indent=2))
@@ -266,26 +273,38 @@ def embedding(key: Array, game: Game) -> Part:
     )
 
 
-def relation(key: Array, game: Game) -> Part:
-    """The first block of all policies, or critics; tokens differ between agents."""
-    first, second, third, fourth = jax.random.split(key, 4)
-    blocks = jax.vmap(lambda key: Block(key, HIDDEN))(jax.random.split(first, game.num_agents))
-    slots = 1 + num_seen(game, None)
-    shape = game.num_agents, HIDDEN, slots, BATCH
-    mask = jax.random.bernoulli(third, 0.9, (slots, BATCH)).at[0].set(True)
-    layers = 4 * HIDDEN * HIDDEN + 2 * HIDDEN * 2 * HIDDEN + 2 * slots * HIDDEN
+def relation(key: Array, game: Game, k: int) -> Part:
+    """The relational encoders of all policies, or critics; views differ between agents."""
+    first, second, third = jax.random.split(key, 3)
+    make = jax.vmap(lambda key: RelationalEncoder(key, game))
+    encoders = make(jax.random.split(first, game.num_agents))
+    networks = ARCHITECTURES["relational"].with_neighbours(k)
+    views = networks.views(game, random_worlds(second, game))
+    seen = Observation(views.own, views.entities)
+    seats = jnp.arange(game.num_agents, dtype=jnp.float32)  # a float can have a gradient: zero
+    slots = 1 + num_seen(game, k)
+    features = sum(len(x.features) * len(x.mask) for x in seen.entities.values()) + len(seen.own)
+    mlp = 2 * HIDDEN * 2 * HIDDEN
+    layers = features * HIDDEN + slots * HIDDEN * HIDDEN  # embeddings
+    layers += slots * (4 * HIDDEN * HIDDEN + mlp + 2 * slots * HIDDEN)  # the first block
+    layers += 6 * HIDDEN * HIDDEN + mlp + 2 * HEADS * slots * HIDDEN  # the last, for one token
 
-    def relate(implementation: Kernels) -> Callable[..., Array]:
-        return lambda network, mask: implementation.relate(HEADS, *network, mask)
+    def encode(implementation: Kernels) -> Callable[..., Array]:
+        def encoded(network: Any, seen: Observation) -> Array:
+            encoder, seat = network
+            view = jax.tree.map(lambda x: x[..., seat.astype(jnp.int32), :], seen)
+            return implementation.encode_relations(HEADS, encoder, view)
+
+        return encoded
 
     return Part(
-        (blocks, jax.random.normal(second, shape)),
-        mask,
-        jax.random.normal(fourth, shape),
-        game.num_agents * BATCH * slots * 2 * layers,
-        relate(kernels.XLA),
-        relate(kernels.XLA),
-        lambda precision: relate(pallas_kernels(precision)),
+        (encoders, seats),
+        seen,
+        jax.random.normal(third, (game.num_agents, HIDDEN, BATCH)),
+        game.num_agents * BATCH * 2 * layers,
+        encode(kernels.XLA),
+        encode(kernels.XLA),
+        lambda precision: encode(pallas_kernels(precision)),
     )
 
 

@@ -1,5 +1,6 @@
 """The Pallas kernels for GPUs, interpreted on the CPU, against plain JAX."""
 
+import equinox as eqx
 import jax
 import jax.flatten_util
 import jax.numpy as jnp
@@ -7,15 +8,16 @@ import numpy as np
 import pytest
 
 from epcx import games
+from epcx.games import Entities, Observation
 from epcx.networks import kernels
 from epcx.networks.agent import ARCHITECTURES
 from epcx.networks.kernels import XLA, pallas, pallas_embedding, pallas_relations
 from epcx.networks.kernels.pallas_attention import Options as AttentionOptions
 from epcx.networks.kernels.pallas_attention import attend
 from epcx.networks.kernels.pallas_encoder import Options, Tiling
-from epcx.networks.layers import EMBEDDING
+from epcx.networks.layers import EMBEDDING, HIDDEN, MLP
 from epcx.networks.layers import attend as attend_plain
-from epcx.networks.relational import HEADS, Block
+from epcx.networks.relational import HEADS, RelationalEncoder
 from epcx.networks.seat import seats
 from tests.networks.helpers import (
     SizedGame,
@@ -164,81 +166,95 @@ def test_embedding_equals_plain_jax(parts, actions, rows, precision, tolerance):
         np.testing.assert_allclose(a, b, atol=tolerance * max(1.0, np.abs(b).max()))
 
 
-def block_of(key, size=32):
-    """With biases that are not zero."""
-    block = Block(key, size)
-    return jax.tree.map(lambda x: x + 0.1 * jax.random.normal(key, x.shape), block)
+def relational_encoder_of(key, features):
+    """For entity types with these numbers of features; its biases are not zero."""
+    encoder = RelationalEncoder(key, games.make("grassland", "1-1"))
+    keys = dict(zip(features, jax.random.split(key, len(features)), strict=True))
+    entities = {name: MLP(keys[name], n, HIDDEN, HIDDEN) for name, n in features.items()}
+    encoder = eqx.tree_at(lambda encoder: encoder.entities, encoder, entities)
+    return jax.tree.map(lambda x: x + 0.1 * jax.random.normal(key, x.shape), encoder)
 
 
-def tokens_of(key, slots, rows, present=0.6):
-    """Some are absent, but not the first one."""
-    first, second = jax.random.split(key)
-    mask = jax.random.bernoulli(second, present, (slots, rows)).at[0].set(True)
-    return jax.random.normal(first, (32, slots, rows)), mask
+def related(implementation, view):
+    return lambda encoder: implementation.encode_relations(HEADS, encoder, view)
 
 
-def related(implementation, mask):
-    return lambda block, tokens: implementation.relate(HEADS, block, tokens, mask)
+def compare_relations(implementation, types, rows, present=0.6):
+    """Values and gradients by one implementation, and by plain JAX."""
+    encoder = relational_encoder_of(jax.random.key(0), {name: n for name, (_, n) in types.items()})
+    view = view_of(jax.random.key(1), types, (rows,), present)
+    grad = jax.random.normal(jax.random.key(2), (HIDDEN, rows))
+    return [
+        values_and_gradients(related(kernel, view), grad, encoder)
+        for kernel in (implementation, XLA)
+    ]
 
 
 @pytest.mark.parametrize(
-    ("slots", "rows"),
-    [(1, 5), (6, 23), (25, 7), (64, 3), (pallas_relations.MAX_TOKENS, 2)],
+    ("types", "rows"),
+    [
+        ({"a": (1, 15)}, 5),
+        ({"a": (3, 2), "b": (2, 4)}, 300),
+        ({"a": (10, 4), "b": (10, 4), "c": (10, 2)}, 7),
+        ({"a": (63, 3)}, 3),
+        ({"a": (pallas_relations.MAX_TOKENS - 1, 4)}, 2),
+    ],
 )
-def test_relations_equal_plain_jax(slots, rows):
-    """Values and gradients; several sets share a tile, and the last tile is not full."""
-    tokens, mask = tokens_of(jax.random.key(1), slots, rows)
-    block, grad = block_of(jax.random.key(0)), jax.random.normal(jax.random.key(2), tokens.shape)
-    results = [
-        values_and_gradients(related(kernel, mask), grad, block, tokens) for kernel in (PALLAS, XLA)
-    ]
-    for a, b in zip(*results, strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-5 * max(1.0, float(jnp.abs(b).max())))
+def test_relations_equal_plain_jax(types, rows):
+    """Several sets share a tile, some programs have several tiles, and the last is not full."""
+    for a, b in zip(*compare_relations(PALLAS, types, rows), strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-5 * max(1.0, float(jnp.abs(b).max())))
+
+
+def test_relations_of_an_agent_that_sees_nothing_equal_plain_jax():
+    for a, b in zip(*compare_relations(PALLAS, {"a": (3, 2)}, 9, present=0.0), strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-5 * max(1.0, float(jnp.abs(b).max())))
 
 
 def test_relations_of_more_tokens_than_a_tile_holds_are_plain_jax():
-    slots = pallas_relations.MAX_TOKENS + 1
-    tokens, mask = tokens_of(jax.random.key(1), slots, 2)
-    block = block_of(jax.random.key(0))
-    actual, expected = (related(kernel, mask)(block, tokens) for kernel in (PALLAS, XLA))
+    encoder = relational_encoder_of(jax.random.key(0), {"a": 2})
+    view = view_of(jax.random.key(1), {"a": (pallas_relations.MAX_TOKENS, 2)}, (2,))
+    actual, expected = (related(kernel, view)(encoder) for kernel in (PALLAS, XLA))
     np.testing.assert_array_equal(actual, expected)
 
 
 def test_relations_are_close_in_lower_precision():
-    tokens, mask = tokens_of(jax.random.key(1), 6, 200)
-    block, grad = block_of(jax.random.key(0)), jax.random.normal(jax.random.key(2), tokens.shape)
-    results = [
-        values_and_gradients(related(kernel, mask), grad, block, tokens)
-        for kernel in (interpreted("bf16"), XLA)
-    ]
-    for a, b in zip(*results, strict=True):
-        assert jnp.linalg.norm(a - b) < 0.05 * jnp.linalg.norm(b)
+    """Gradients for random cotangents cancel each other in the sum, errors do not."""
+    types = {"a": (3, 2), "b": (2, 4)}
+    actual, expected = compare_relations(interpreted("bf16"), types, 400)
+    values, gradients = (
+        [jnp.concatenate([x.reshape(-1) for x in some]) for some in pair]
+        for pair in ((actual[:1], expected[:1]), (actual[1:], expected[1:]))
+    )
+    for (a, b), tolerance in ((values, 0.01), (gradients, 0.12)):
+        assert jnp.linalg.norm(a - b) < tolerance * jnp.linalg.norm(b)
 
 
 def test_relations_under_vmap_over_matches_and_agents_equal_plain_jax():
     keys = jax.random.split(jax.random.key(0), (2, 3))
-    blocks = jax.vmap(jax.vmap(block_of))(keys)
-    tokens, mask = jax.vmap(jax.vmap(lambda key: tokens_of(key, 5, 17)))(keys)
+    types = {"a": (2, 2), "b": (2, 4)}
+    make = lambda key: relational_encoder_of(key, {"a": 2, "b": 4})  # noqa: E731
+    encoders = jax.vmap(jax.vmap(make))(keys)
+    views = jax.vmap(jax.vmap(lambda key: view_of(key, types, (17,))))(keys)
 
     def gradients(implementation):
-        def one(block, tokens, mask):
-            return jax.grad(lambda *x: (related(implementation, mask)(*x) ** 2).sum(), (0, 1))(
-                block, tokens
-            )
+        def one(encoder, view):
+            return jax.grad(lambda e: (related(implementation, view)(e) ** 2).sum())(encoder)
 
-        return jax.jit(jax.vmap(jax.vmap(one)))(blocks, tokens, mask)
+        return jax.jit(jax.vmap(jax.vmap(one)))(encoders, views)
 
     for a, b in zip(*(jax.tree.leaves(gradients(x)) for x in (PALLAS, XLA)), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5 * float(jnp.abs(b).max()))
 
 
 def test_absent_tokens_do_not_change_the_others():
-    tokens, mask = tokens_of(jax.random.key(1), 6, 30)
-    block = block_of(jax.random.key(0))
-    other = jnp.where(mask, tokens, 7.0)
+    encoder = relational_encoder_of(jax.random.key(0), {"a": 2})
+    view = view_of(jax.random.key(1), {"a": (6, 2)}, (30,))
+    features, mask = view.entities["a"]
+    other = Observation(view.own, {"a": Entities(jnp.where(mask, features, 7.0), mask)})
     for kernel in (PALLAS, XLA):
-        results = [related(kernel, mask)(block, x) for x in (tokens, other)]
-        np.testing.assert_allclose(*(jnp.where(mask, x, 0.0) for x in results), atol=1e-6)
+        results = [related(kernel, x)(encoder) for x in (view, other)]
+        np.testing.assert_allclose(*results, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["policy", "critic"])
@@ -357,15 +373,11 @@ def test_kernels_lower_for_gpus(precision):
 
 
 @pytest.mark.parametrize("precision", ["bf16", "float32"])
-@pytest.mark.parametrize("slots", [6, pallas_relations.MAX_TOKENS])
+@pytest.mark.parametrize("slots", [5, pallas_relations.MAX_TOKENS - 1])
 def test_relations_lower_for_gpus(precision, slots):
     kernel = kernels.pallas_kernels(Options(precision), Options(precision), AttentionOptions())
-    tokens, mask = tokens_of(jax.random.key(1), slots, 40)
-
-    def value(block, tokens):
-        related = kernel.relate(HEADS, block, tokens, mask)
-        return kernel.mix(related[:, 0], related, mask).sum()
-
-    grad = jax.jit(jax.grad(value, (0, 1))).trace(block_of(jax.random.key(0)), tokens)
+    encoder = relational_encoder_of(jax.random.key(0), {"a": 4})
+    view = view_of(jax.random.key(1), {"a": (slots, 4)}, (40,))
+    grad = jax.jit(jax.grad(lambda encoder: related(kernel, view)(encoder).sum())).trace(encoder)
     program = grad.lower(lowering_platforms=("cuda",)).as_text()
-    assert program.count("custom_call @__gpu$xla.gpu.triton") == 4
+    assert program.count("custom_call @__gpu$xla.gpu.triton") == 6

@@ -14,6 +14,7 @@ sees; policies turn their actions back. What is learnt in one world then holds i
 are mirrored or turned.
 """
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -25,7 +26,7 @@ from jaxtyping import Array, Bool, Float, Key
 from epcx.games import Entities, Frame, Game, Observation
 from epcx.networks import kernels
 from epcx.networks.kernels import plain
-from epcx.networks.layers import EMBEDDING, HIDDEN, MLP, Linear, flatten_rows, normalise, project
+from epcx.networks.layers import EMBEDDING, HIDDEN, MLP, Linear, flatten_rows, normalise
 from epcx.networks.neighbourhood import Attended, attended, num_seen
 from epcx.networks.seat import Seat
 
@@ -50,7 +51,7 @@ def turn_actions(
 
 
 class Block(eqx.Module):
-    """Self-attention and an MLP; each has a normalised input, and is added to what it was."""
+    """Self-attention and an MLP; each has a normalised input, and is added to what there was."""
 
     query: Linear
     key: Linear
@@ -64,41 +65,6 @@ class Block(eqx.Module):
             Linear(k, size, size, bias=False) for k in keys
         )
         self.mlp = MLP(last, size, 2 * size, size)
-
-    def __call__(
-        self, tokens: Float[Array, "size tokens rows"], mask: Bool[Array, "tokens rows"]
-    ) -> Float[Array, "size tokens rows"]:
-        """All tokens, after they have attended to each other where `mask` holds."""
-        return select_kernel(tokens).relate(HEADS, self, tokens, mask)
-
-    def first_token(
-        self, tokens: Float[Array, "size tokens rows"], mask: Bool[Array, "tokens rows"]
-    ) -> Float[Array, "size rows"]:
-        """The first token only, after it has attended to all.
-
-        Keys and values are linear, so that they need not be computed token by token:
-        q . (W_k x) = (W_k^T q) . x, and the mean of W_v x is W_v times the mean of x.
-        """
-        normal, mix = normalise(tokens), select_kernel(tokens).mix
-        queries = self.query(normal[:, 0]).reshape(HEADS, -1, tokens.shape[2])
-        keys, values = (by_heads(x.weight) for x in (self.key, self.value))
-        # `mix` divides by the square root of the size of the tokens, not of a head.
-        scale = HEADS**0.5
-        mixed = [
-            project(value, mix(scale * project(key.T, query), normal, mask))
-            for query, key, value in zip(queries, keys, values, strict=True)
-        ]
-        kept = tokens[:, 0] + self.output(jnp.concatenate(mixed))
-        return kept + self.mlp(normalise(kept))
-
-
-def by_heads(weight: Float[Array, "outputs inputs"]) -> Float[Array, "heads size inputs"]:
-    return weight.reshape(HEADS, -1, weight.shape[1])
-
-
-def select_kernel(tokens: Float[Array, "size tokens rows"]) -> kernels.Kernels:
-    """That for so many rows; numbers of features, which matter to encoders only, are any."""
-    return kernels.select(tokens.shape[2], (1, 1))
 
 
 class RelationalEncoder(eqx.Module):
@@ -123,17 +89,9 @@ class RelationalEncoder(eqx.Module):
         """`view` is that of one agent, or of many along the rows."""
         rows = view.own.shape[1:]
         view = flatten_rows(view, len(rows))
-        own = self.own(view.own)[:, None]
-        tokens, masks = [own], [jnp.ones(own.shape[1:], bool)]
-        for name in sorted(self.entities):
-            features, mask = view.entities[name]
-            tokens.append(self.entities[name](features))
-            masks.append(mask)
-        x, mask = jnp.concatenate(tokens, 1), jnp.concatenate(masks)
-        for block in self.blocks[:-1]:
-            x = block(x, mask)
-        mine = self.blocks[-1].first_token(x, mask)
-        return jax.nn.relu(normalise(mine)).reshape(HIDDEN, *rows)
+        features = [len(view.own), *(len(seen.features) for seen in view.entities.values())]
+        kernel = kernels.select(view.own.shape[1], features)
+        return kernel.encode_relations(HEADS, self, view).reshape(HIDDEN, *rows)
 
 
 class RelationalPolicy(eqx.Module):
@@ -201,7 +159,9 @@ class Others(eqx.Module):
         groups: list[Bool[Array, "agents batch"]],
     ) -> Float[Array, "width batch"]:
         query, keys = self.query(mine), self.key(embedded)
-        seen = plain.attend(query, self.key, keys, embedded, groups[: self.groups])
+        # Numbers of features matter to encoders only.
+        attend = kernels.select(math.prod(embedded.shape[1:]), (1, 1)).attend
+        seen = attend(query, self.key, keys, embedded, groups[: self.groups])
         return jnp.concatenate([normalise(x) for x in seen])
 
 

@@ -35,8 +35,7 @@ class Kernels(NamedTuple):
     embed: Callable[..., Array]  # f(o, a) of all agents
     embed_own: Callable[..., Array]  # f(o, a) of one agent, with a gradient for its action
     attend: Callable[..., list[Array]]  # attention over groups of agents
-    mix: Callable[..., Array]  # attention of one query over a set
-    relate: Callable[..., Array]  # self-attention among all tokens of a set, and an MLP
+    encode_relations: Callable[..., Array]  # an observation: tokens, related by self-attention
 
 
 XLA = Kernels(
@@ -46,8 +45,7 @@ XLA = Kernels(
     plain.embed,
     plain.embed,
     plain.attend,
-    plain.mix,
-    plain.relate,
+    plain.encode_relations,
 )
 CPP = XLA._replace(name="C++", fused=True, encode=cpu.encode, embed=cpu.embed)
 
@@ -60,8 +58,7 @@ def pallas_kernels(encoder: Options, embedding: Options, attention: AttentionOpt
         partial(pallas.embed, embedding),
         pallas.embed_own,
         partial(pallas.attend, attention),
-        partial(pallas.mix, attention),
-        partial(pallas.relate, encoder),
+        partial(pallas.encode_relations, encoder),
     )
 
 

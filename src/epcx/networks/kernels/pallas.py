@@ -1,8 +1,10 @@
 """The implementation for NVIDIA's GPUs, from Ampere (A100) on: Pallas kernels."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from epcx.backends import runs_pallas
@@ -12,6 +14,7 @@ from epcx.networks.kernels import (
     pallas_embedding,
     pallas_encoder,
     pallas_relations,
+    pallas_tokens,
     plain,
 )
 from epcx.networks.layers import MLP, Linear, flatten_rows, project, weights_and_biases
@@ -80,28 +83,32 @@ def attend(
     return pallas_attention.attend(options, project(key.weight.T, query), values, groups)
 
 
-def mix(
-    options: pallas_attention.Options,
-    query: Float[Array, "size rows"],
-    values: Float[Array, "size slots rows"],
-    mask: Bool[Array, "slots rows"],
-) -> Float[Array, "size rows"]:
-    (mixed,) = pallas_attention.attend(options, query, values, [mask])
-    return mixed
-
-
-def relate(
+def encode_relations(
     options: pallas_encoder.Options,
     heads: int,
-    block: plain.SelfAttention,
-    tokens: Float[Array, "size tokens rows"],
-    mask: Bool[Array, "tokens rows"],
-) -> Float[Array, "size tokens rows"]:
-    """With more tokens than the kernel takes, in plain JAX."""
-    if tokens.shape[1] > pallas_relations.MAX_TOKENS:
-        return plain.relate(heads, block, tokens, mask)
-    linear = block.query, block.key, block.value, block.output
-    weights = pallas_relations.Weights(
-        *(layer.weight for layer in linear), *weights_and_biases(*block.mlp.layers)
-    )
-    return pallas_relations.relate(options, heads, weights, tokens, mask)
+    encoder: plain.RelationalWeights,
+    view: Observation,
+) -> Float[Array, "size rows"]:
+    """With more tokens than the kernels take, in plain JAX."""
+    names = sorted(encoder.entities)
+    if 1 + sum(len(view.entities[name].mask) for name in names) > pallas_relations.MAX_TOKENS:
+        return plain.encode_relations(heads, encoder, view)
+    for_tokens = replace(options, tiling=pallas_tokens.TILING)
+    mlps = [
+        weights_and_biases(*x.layers)
+        for x in (encoder.own, *(encoder.entities[name] for name in names))
+    ]
+    types, features, mask = pallas_tokens.pack(view, names, options.dtype)
+    tokens = pallas_tokens.embed(for_tokens, types, mlps, features)
+    *blocks, last = encoder.blocks
+    for block in blocks:
+        linear = block.query, block.key, block.value, block.output
+        weights = pallas_relations.Weights(
+            *(layer.weight for layer in linear), *weights_and_biases(*block.mlp.layers)
+        )
+        tokens = pallas_relations.relate(options, heads, weights, tokens, mask)
+
+    def attend(queries: Float[Array, "heads size rows"]) -> Float[Array, "heads size rows"]:
+        return pallas_tokens.attend(for_tokens, queries, tokens, mask)
+
+    return plain.conclude(heads, last, tokens[:, 0].T.astype(jnp.float32), attend)

@@ -51,7 +51,7 @@ def _embed(options: Options, weights: Weights, encoded: Array, actions: Array) -
     return options.call(
         "embedding_forward",
         partial(_forward_kernel, options, grid),
-        grid,
+        grid.programs,
         jax.ShapeDtypeStruct((size, rows), encoded.dtype),
     )(weights, encoded, actions)
 
@@ -73,7 +73,7 @@ def _backward(options: Options, saved: PyTree, grad: Array) -> tuple[Weights, Ar
     grad_encoded, partials = options.call(
         "embedding_backward",
         partial(_backward_kernel, options, grid),
-        grid,
+        grid.programs,
         [jax.ShapeDtypeStruct(encoded.shape, encoded.dtype), partial_shapes],
     )(*saved, grad)
     first, first_bias, last, last_bias = (x.sum(0) for x in partials)

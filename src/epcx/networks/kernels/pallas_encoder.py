@@ -55,6 +55,10 @@ class Tiling:
     stages: int = 3  # of prefetching
     programs: int = 40  # per network, before any of them processes a second tile
 
+    def per_program(self, tiles: int) -> int:
+        """How many of all tiles of a network a program processes."""
+        return min(self.tiles, max(1, tiles // self.programs))
+
     def params(self) -> plt.CompilerParams:
         return plt.CompilerParams(num_warps=self.warps, num_stages=self.stages)
 
@@ -70,11 +74,11 @@ class Options:
         return jnp.dtype(jnp.bfloat16 if self.precision == "bf16" else jnp.float32)
 
     def call(
-        self, name: str, kernel: Callable[..., None], grid: "Grid", out_shape: PyTree
+        self, name: str, kernel: Callable[..., None], programs: int, out_shape: PyTree
     ) -> Callable[..., Any]:
         return pl.pallas_call(
             kernel,
-            grid=(grid.programs,),
+            grid=(programs,),
             out_shape=out_shape,
             compiler_params=self.tiling.params(),
             interpret=self.interpret,
@@ -221,7 +225,7 @@ def _run(
         shapes.append(jax.ShapeDtypeStruct((len(types) * size, rows), options.dtype))
         shapes += [jax.ShapeDtypeStruct((len(types), rows), jnp.float32)] * 2
     kernel = partial(_forward_kernel, options, grid, packings)
-    call = options.call("encoder_forward", kernel, grid, shapes)
+    call = options.call("encoder_forward", kernel, grid.programs, shapes)
     encoded, *rest = call(mlps, me, packed, source)
     return encoded[:, :samples], (me, packed, source, encoded, *rest)
 
@@ -234,40 +238,45 @@ def _backward(
     rows = encoded.shape[1]
     grad = jnp.pad(grad, ((0, 0), (0, rows - grad.shape[1])))
     grid = Grid(options.tiling, rows)
-
-    def partial_shapes(mlp: Weights, packing: Packing) -> list[jax.ShapeDtypeStruct]:
-        """Every program writes its part of the gradient to its own place."""
-        hidden, size = mlp[0].shape[0], mlp[2].shape[0]
-        shapes = (packing.per_group, WIDTH, hidden), (hidden, size), (size,)
-        return [jax.ShapeDtypeStruct((grid.programs, *shape), jnp.float32) for shape in shapes]
-
     grad_queries, *type_partials = options.call(
         "encoder_backward",
         partial(_backward_kernel, options, grid, packings[1:]),
-        grid,
+        grid.programs,
         [
             jax.ShapeDtypeStruct(normals.shape, options.dtype),
-            *(partial_shapes(*pair) for pair in zip(mlps[1:], packings[1:], strict=True)),
+            *(
+                partial_shapes(grid.programs, *pair)
+                for pair in zip(mlps[1:], packings[1:], strict=True)
+            ),
         ],
     )(mlps[1:], packed, source, encoded, normals, rates, totals, grad)
     own_partials = options.call(
         "encoder_own_backward",
         partial(_own_backward_kernel, options, grid),
-        grid,
-        partial_shapes(mlps[0], packings[0]),
+        grid.programs,
+        partial_shapes(grid.programs, mlps[0], packings[0]),
     )(mlps[0], me, source, grad_queries, grad)
 
-    def gradient(packing: Packing, partials: Sequence[Array]) -> Weights:
-        copies, second, bias = (x.sum(0) for x in partials)
-        blocks = [copies[i, i * packing.step :] for i in range(packing.per_group)]
-        first = reduce(jnp.add, [block[: packing.features + 1] for block in blocks])
-        return first[:-1].T, first[-1], second.T, bias
-
     partials = zip(packings, [own_partials, *type_partials], strict=True)
-    return [gradient(*one) for one in partials], None, None, None
+    return [add_up(*one) for one in partials], None, None, None
 
 
 encode.defvjp(_forward, _backward)
+
+
+def partial_shapes(programs: int, mlp: Weights, packing: Packing) -> list[jax.ShapeDtypeStruct]:
+    """Every program writes its part of the gradient of `Layers` to its own place."""
+    hidden, size = mlp[0].shape[0], mlp[2].shape[0]
+    shapes = (packing.per_group, WIDTH, hidden), (hidden, size), (size,)
+    return [jax.ShapeDtypeStruct((programs, *shape), jnp.float32) for shape in shapes]
+
+
+def add_up(packing: Packing, partials: Sequence[Array]) -> Weights:
+    """The gradient, of what all programs have written."""
+    copies, second, bias = (x.sum(0) for x in partials)
+    blocks = [copies[i, i * packing.step :] for i in range(packing.per_group)]
+    first = reduce(jnp.add, [block[: packing.features + 1] for block in blocks])
+    return first[:-1].T, first[-1], second.T, bias
 
 
 def packings_of(types: Sequence[Type]) -> list[Packing]:
@@ -280,8 +289,7 @@ class Grid:
     def __init__(self, tiling: Tiling, rows: int):
         self.rows = tiling.rows
         tiles = rows // tiling.rows
-        limit = min(tiling.tiles, max(1, tiles // tiling.programs))
-        self.tiles = next(n for n in range(limit, 0, -1) if tiles % n == 0)
+        self.tiles = next(n for n in range(tiling.per_program(tiles), 0, -1) if tiles % n == 0)
         self.programs = tiles // self.tiles
 
     def program_tiles(self, source: Tree = None) -> Callable[[Any], "Tile"]:
@@ -441,7 +449,7 @@ def _backward_kernel(
         layers = Layers(options, mlp, packing)
         step = partial(attend, t, layers, packed)
         total = jax.lax.fori_loop(0, grid.tiles, step, layers.zero_gradient(grid.rows))
-        _store_gradient(partials[t], total)
+        store_partial(partials[t], total)
 
 
 def _own_backward_kernel(
@@ -467,11 +475,11 @@ def _own_backward_kernel(
         return layers.gradient(gradient, 0, x, before, query, grad_query)
 
     total = jax.lax.fori_loop(0, grid.tiles, step, layers.zero_gradient(grid.rows))
-    _store_gradient(partials, total)
+    store_partial(partials, total)
 
 
-def _store_gradient(partials: Tree, gradient: Tree) -> None:
-    """At the place of this program."""
+def store_partial(partials: Tree, gradient: Tree) -> None:
+    """The part of this program, at its place."""
     copies, second, bias = gradient
     here = pl.program_id(0)
     for j, first in enumerate(copies):
@@ -486,9 +494,13 @@ def scale_of(size: int) -> float:
 
 
 class Layers:
-    """Two fully connected layers with ReLU after each, for each entity of a packed group."""
+    """Two fully connected layers with ReLU after each, for each entity of a packed group.
 
-    def __init__(self, options: Options, mlp: Tree, packing: Packing):
+    Unless `rectified`, there is none after the second.
+    """
+
+    def __init__(self, options: Options, mlp: Tree, packing: Packing, rectified: bool = True):
+        self.rectified = rectified
         weight, bias, second, last_bias = mlp
         self.options, self.packing = options, packing
         self.hidden, self.size = weight.shape[0], second.shape[0]
@@ -506,10 +518,11 @@ class Layers:
         self.bias = last_bias[...][None]
 
     def __call__(self, x: Float[Array, "rows 16"], j: int) -> tuple[Array, Array]:
-        """For entity j of a group: the first layer before its ReLU, the second after it."""
+        """For entity j of a group: the first layer before its ReLU, and the result."""
         dot = self.options.dot
         before = dot(x, self.first[j])
-        return before, jnp.maximum(dot(self.options.relu(before), self.second) + self.bias, 0.0)
+        y = dot(self.options.relu(before), self.second) + self.bias
+        return before, jnp.maximum(y, 0.0) if self.rectified else y
 
     def zero_gradient(self, rows: int) -> Tree:
         return (
@@ -522,7 +535,8 @@ class Layers:
         """Adds the gradient for rows with the result `y` and its cotangent `grad` to `sums`."""
         dot = self.options.dot
         copies, second, bias = sums
-        grad = jnp.where(y > 0, grad, 0.0)
+        if self.rectified:
+            grad = jnp.where(y > 0, grad, 0.0)
         grad_hidden = jnp.where(before > 0, dot(grad, self.second, (1, 1)), 0.0)
         first = copies[j] + dot(x, grad_hidden, (0, 0))
         copies = [first if i == j else copy for i, copy in enumerate(copies)]

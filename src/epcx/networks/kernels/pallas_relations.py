@@ -3,12 +3,13 @@
 What many agents see are many small sets of tokens. A tile holds as many whole sets as fit into 64
 or 128 tokens, and a token attends only to those of its own set. So all products are between tiles
 of tokens and small matrices, on tensor cores; queries, keys, weights of attention and hidden units
-never reach memory, and the backward pass recomputes them.
+never reach memory, and the backward pass recomputes them. Only what is between attention and MLP is
+kept for it.
 
     tokens [rows, tokens, size], mask [rows, tokens]
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,14 +18,14 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plt
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
-from epcx.networks.kernels.pallas_encoder import Grid, Options, Tiling, Tree, scale_of
+from epcx.networks.kernels.pallas_encoder import Options, Tiling, Tree, scale_of
 from epcx.networks.layers import EPSILON, LOWEST
 
 TILINGS = (
-    Tiling(rows=64, tiles=8, warps=4, stages=1),
-    Tiling(rows=128, tiles=4, warps=8, stages=1),
+    Tiling(rows=64, tiles=8, warps=4, stages=1, programs=16),
+    Tiling(rows=128, tiles=4, warps=8, stages=1, programs=16),
 )
 MAX_TOKENS = TILINGS[-1].rows
 
@@ -46,16 +47,16 @@ def relate(
     options: Options,
     heads: int,
     weights: Weights,
-    tokens: Float[Array, "size tokens rows"],
-    mask: Bool[Array, "tokens rows"],
-) -> Float[Array, "size tokens rows"]:
-    """`plain.relate`, for at most `MAX_TOKENS` tokens."""
-    size, slots, rows = tokens.shape
+    tokens: Float[Array, "rows tokens size"],
+    mask: Int[Array, "rows tokens"],
+) -> Float[Array, "rows tokens size"]:
+    """`plain.relate`, for at most `MAX_TOKENS` tokens, with features last."""
+    rows, slots, size = tokens.shape
     tiling = next(t for t in TILINGS if slots <= t.rows)
     layout = Layout(replace(options, tiling=tiling), slots, heads, rows * slots)
-    last, there = tokens.transpose(2, 1, 0).reshape(-1, size), mask.T.reshape(-1)
-    related = _relate(layout, weights, last, there.astype(jnp.int32))
-    return related.reshape(rows, slots, size).transpose(2, 1, 0)
+    return _relate(layout, weights, tokens.reshape(-1, size), mask.reshape(-1)).reshape(
+        tokens.shape
+    )
 
 
 class Layout(NamedTuple):
@@ -72,15 +73,20 @@ class Layout(NamedTuple):
         return self.options.tiling.rows // self.slots * self.slots
 
     @property
-    def grid(self) -> Grid:
-        return Grid(self.options.tiling, pl.cdiv(self.tokens, self.used) * self.options.tiling.rows)
+    def tiles(self) -> int:
+        """Of a program; the last ones may be empty."""
+        return self.options.tiling.per_program(pl.cdiv(self.tokens, self.used))
+
+    @property
+    def programs(self) -> int:
+        return pl.cdiv(self.tokens, self.used * self.tiles)
 
     def call(self, name: str, kernel: Callable[..., None], out_shape: PyTree) -> Callable[..., Any]:
-        return self.options.call(name, partial(kernel, self), self.grid, out_shape)
+        return self.options.call(name, partial(kernel, self), self.programs, out_shape)
 
     def program_tiles(self, mask: Tree) -> Callable[[Any], "Tile"]:
         """The tiles of this program, by number."""
-        first = pl.program_id(0) * self.grid.tiles
+        first = pl.program_id(0) * self.tiles
         within = jnp.arange(self.options.tiling.rows)
         members = within // self.slots
         together = members[:, None] == members[None]
@@ -104,7 +110,7 @@ class Tile(NamedTuple):
 
     def load(self, ref: Tree) -> Float[Array, "tokens size"]:
         mask = jnp.broadcast_to(self.own, (len(self.own), ref.shape[1]))
-        return plt.load(ref.at[self.place, :], mask=mask, other=0.0)
+        return plt.load(ref.at[self.place, :], mask=mask, other=0.0).astype(jnp.float32)
 
     def store(self, ref: Tree, values: Float[Array, "tokens size"]) -> None:
         mask = jnp.broadcast_to(self.own, values.shape)
@@ -113,38 +119,51 @@ class Tile(NamedTuple):
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _relate(layout: Layout, weights: Weights, tokens: Array, mask: Array) -> Array:
-    shape = jax.ShapeDtypeStruct(tokens.shape, tokens.dtype)
-    return layout.call("relations_forward", _forward_kernel, shape)(weights, tokens, mask)
+    return _run(layout, weights, tokens, mask, save=False)[0]
+
+
+def _run(
+    layout: Layout, weights: Weights, tokens: Array, mask: Array, save: bool
+) -> Sequence[Array]:
+    """The result, and what the backward pass needs."""
+    shapes = [jax.ShapeDtypeStruct(tokens.shape, tokens.dtype)] * (2 if save else 1)
+    return layout.call("relations_forward", _forward_kernel, shapes)(weights, tokens, mask)
 
 
 def _forward(
     layout: Layout, weights: Weights, tokens: Array, mask: Array
-) -> tuple[Array, tuple[Weights, Array, Array]]:
-    return _relate(layout, weights, tokens, mask), (weights, tokens, mask)
+) -> tuple[Array, tuple[Weights, Array, Array, Array]]:
+    related, middle = _run(layout, weights, tokens, mask, save=True)
+    return related, (weights, tokens, mask, middle)
 
 
 def _backward(layout: Layout, saved: PyTree, grad: Array) -> tuple[Weights, Array, None]:
-    weights, tokens, mask = saved
-    programs = layout.grid.programs
+    weights, tokens, *_ = saved
     # Every program writes its part of the gradient to its own place.
-    partials = [jax.ShapeDtypeStruct((programs, *x.shape), jnp.float32) for x in weights]
+    partials = [jax.ShapeDtypeStruct((layout.programs, *x.shape), jnp.float32) for x in weights]
     shapes = jax.ShapeDtypeStruct(tokens.shape, tokens.dtype), partials
     call = layout.call("relations_backward", _backward_kernel, shapes)
-    grad_tokens, grad_weights = call(weights, tokens, mask, grad)
+    grad_tokens, grad_weights = call(*saved, grad)
     return Weights(*(x.sum(0) for x in grad_weights)), grad_tokens, None
 
 
 _relate.defvjp(_forward, _backward)
 
 
-def _forward_kernel(layout: Layout, weights: Tree, tokens: Tree, mask: Tree, out: Tree) -> None:
+def _forward_kernel(
+    layout: Layout, weights: Tree, tokens: Tree, mask: Tree, out: Tree, *saved: Tree
+) -> None:
     block, tiles = Block(layout, weights), layout.program_tiles(mask)
 
     def step(number: Any, _: None) -> None:
         tile = tiles(number)
-        tile.store(out, block.after_mlp(block.after_attention(tile.load(tokens), tile.visible)))
+        middle = block.after_attention(tile.load(tokens), tile.visible)
+        middle = middle.astype(out.dtype).astype(jnp.float32)  # as the backward pass reads it
+        for ref in saved:
+            tile.store(ref, middle)
+        tile.store(out, block.after_mlp(middle))
 
-    jax.lax.fori_loop(0, layout.grid.tiles, step, None)
+    jax.lax.fori_loop(0, layout.tiles, step, None)
 
 
 def _backward_kernel(
@@ -152,6 +171,7 @@ def _backward_kernel(
     weights: Tree,
     tokens: Tree,
     mask: Tree,
+    middle: Tree,
     grad: Tree,
     grad_tokens: Tree,
     partials: Tree,
@@ -160,14 +180,12 @@ def _backward_kernel(
 
     def step(number: Any, sums: Tree) -> Tree:
         tile = tiles(number)
-        x = tile.load(tokens)
-        middle = block.after_attention(x, tile.visible)
-        of_mlp, grad_middle = block.mlp_gradient(middle, tile.load(grad))
-        of_heads, grad_x = block.attention_gradient(x, tile.visible, grad_middle)
+        of_mlp, grad_middle = block.mlp_gradient(tile.load(middle), tile.load(grad))
+        of_heads, grad_x = block.attention_gradient(tile.load(tokens), tile.visible, grad_middle)
         tile.store(grad_tokens, grad_x)
         return jax.tree.map(jnp.add, sums, (of_heads, of_mlp))
 
-    of_heads, of_mlp = jax.lax.fori_loop(0, layout.grid.tiles, step, block.zero_gradient())
+    of_heads, of_mlp = jax.lax.fori_loop(0, layout.tiles, step, block.zero_gradient())
     here = pl.program_id(0)
     for head, parts in enumerate(of_heads):
         rows = block.head(head)

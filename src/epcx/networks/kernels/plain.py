@@ -1,6 +1,6 @@
 """The reference implementation in plain JAX: any sizes, any device, all gradients."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 import jax
@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from epcx.games import Observation
 from epcx.networks import layers
-from epcx.networks.layers import LOWEST, MLP, Linear, normalise, take_rows
+from epcx.networks.layers import LOWEST, MLP, Linear, normalise, project, take_rows
 
 
 def encode(
@@ -57,15 +57,6 @@ def attend(
     return [layers.attend(query, keys, values, group) for group in groups]
 
 
-def mix(
-    query: Float[Array, "size rows"],
-    values: Float[Array, "size slots rows"],
-    mask: Bool[Array, "slots rows"],
-) -> Float[Array, "size rows"]:
-    """The values that `query` attends to, with the values themselves as keys."""
-    return layers.attend(query, values, values, mask)
-
-
 @runtime_checkable
 class SelfAttention(Protocol):
     """The weights of a block of self-attention and an MLP."""
@@ -75,6 +66,37 @@ class SelfAttention(Protocol):
     value: Linear
     output: Linear
     mlp: MLP
+
+
+@runtime_checkable
+class RelationalWeights(Protocol):
+    """MLPs that make tokens of what an agent sees, and the blocks that relate these."""
+
+    own: MLP
+    entities: Mapping[str, MLP]
+    blocks: Sequence[SelfAttention]
+
+
+def encode_relations(
+    heads: int, encoder: RelationalWeights, view: Observation
+) -> Float[Array, "size rows"]:
+    """The agent's own token after all blocks, normalised; `view` has a single axis of rows."""
+    own = encoder.own(view.own)[:, None]
+    tokens, masks = [own], [jnp.ones(own.shape[1:], bool)]
+    for name in sorted(encoder.entities):
+        features, there = view.entities[name]
+        tokens.append(encoder.entities[name](features))
+        masks.append(there)
+    x, mask = jnp.concatenate(tokens, 1), jnp.concatenate(masks)
+    *blocks, last = encoder.blocks
+    for block in blocks:
+        x = relate(heads, block, x, mask)
+    normal, width = normalise(x), len(x) ** 0.5  # by which `layers.attend` divides
+
+    def attend(queries: Array) -> Array:
+        return jnp.stack([layers.attend(width * q, normal, normal, mask) for q in queries])
+
+    return conclude(heads, last, x[:, 0], attend)
 
 
 def relate(
@@ -96,3 +118,28 @@ def relate(
     mixed = jnp.einsum("hstr,hetr->hesr", weights, value)
     tokens = tokens + block.output(mixed.reshape(tokens.shape))
     return tokens + block.mlp(normalise(tokens))
+
+
+def conclude(
+    heads: int,
+    block: SelfAttention,
+    first: Float[Array, "size rows"],
+    attend: Callable[[Float[Array, "heads size rows"]], Float[Array, "heads size rows"]],
+) -> Float[Array, "size rows"]:
+    """The last block, for the first token of every set only, normalised.
+
+    `attend` gives what queries attend to among the normalised tokens. Keys and values are linear,
+    so that no token has any: q . (W_k x) = (W_k^T q) . x, and the mean of W_v x is W_v times the
+    mean of x.
+    """
+
+    def by_heads(x: Array) -> Float[Array, "heads _ _"]:
+        return x.reshape(heads, -1, x.shape[-1])
+
+    queries = by_heads(block.query(normalise(first)))
+    keys, values = (by_heads(x.weight) for x in (block.key, block.value))
+    scale = queries.shape[1] ** -0.5
+    asked = [scale * project(key.T, query) for key, query in zip(keys, queries, strict=True)]
+    mixed = map(project, values, attend(jnp.stack(asked)))
+    kept = first + block.output(jnp.concatenate(list(mixed)))
+    return jax.nn.relu(normalise(kept + block.mlp(normalise(kept))))
