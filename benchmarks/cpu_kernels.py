@@ -67,7 +67,7 @@ class Benchmark:
     def warm(self, population: str, kind: str) -> MatchTrainer:
         """A trainer that is compiled."""
         os.environ["EPCX_CPU_KERNELS"] = "1" if kind == "cpp" else "0"
-        trainer = started(self.game, population, "attention", 1)
+        trainer = started(self.game, population, 1)
         timed(trainer, 1)
         return trainer
 
