@@ -120,3 +120,22 @@ def test_world_size_scales_walls_and_initial_places():
         jnp.zeros((3, 5)),
     )
     np.testing.assert_allclose(after.position.max(), 3.0)
+
+
+def test_collector_is_paid_for_a_place_that_nobody_else_occupies():
+    game = games.make("food-collection", "3")
+    food = [[0.0, 0.0], [0.5, 0.5], [-0.9, -0.9]]
+    _, outcome = play(game, [[0, 0], [0.5, 0.53], [0.5, 0.47]], food=food)
+    # The second place stays occupied without either of two, who touch each other: -1 each.
+    np.testing.assert_allclose(outcome.difference, [6, -2, -2], atol=1e-5)
+    np.testing.assert_allclose(outcome.reward, [4, 3, 3], atol=1e-5)
+
+
+def test_killers_are_paid_if_both_were_needed():
+    game = games.make("adversarial-battle", "3-1")
+    near = [[0.1, 0], [-0.1, 0], [0, 0.1], [0, 0]]
+    _, outcome = play(game, near, food=FAR)
+    np.testing.assert_allclose(outcome.difference, [0, 0, 0, -6])  # any two of three suffice
+    near[2] = [0.5, 0.5]
+    _, outcome = play(game, near, food=FAR)
+    np.testing.assert_allclose(outcome.difference, [18, 18, 0, -6])  # 6 for each of the team

@@ -63,6 +63,23 @@ def test_advantages_equal_a_loop_in_numpy():
                 np.testing.assert_allclose(found[t, agent, world], expected, rtol=1e-4, atol=1e-5)
 
 
+def test_agents_learn_from_difference_rewards_and_shaping_but_report_rewards():
+    game = games.make("food-collection", "3")
+    learner = MAPPO(game, replace(SMALL, difference_rewards=True))
+    agents = jax.jit(learner.init)(jax.random.key(0))
+    samples, last, rewards = jax.jit(learner.play)(agents, jax.random.key(1))
+    worlds = jax.tree.map(lambda x, y: jnp.concatenate([x[1:], y[None]]), samples.worlds, last)
+    expected = [
+        game.resolve(one(samples.worlds, t), worlds.position[t]) for t in range(game.horizon)
+    ]
+    np.testing.assert_allclose(
+        samples.reward, np.stack([x.difference + x.shaping for x in expected]), atol=1e-4
+    )
+    np.testing.assert_allclose(
+        rewards["reward"], sum(x.reward.mean(-1) for x in expected), rtol=1e-4, atol=1e-4
+    )
+
+
 def test_advantages_are_normalised_over_the_living(played):
     alive = np.asarray(played[1].alive)
     raw = np.random.default_rng(0).normal(3, 5, alive.shape)

@@ -69,11 +69,18 @@ class AdversarialBattle(ParticleGame):
         balance = KILL_REWARD * (count(died2, 0) - count(died1, 0))
         team1 = FOOD_REWARD * ate[first].sum(0) + balance
         team2 = FOOD_REWARD * ate[second].sum(0) - balance
+        own = FOOD_REWARD * ate + KILL_REWARD * jnp.concatenate(
+            [count(needed(contact, 0), 1) - died1, count(needed(contact, 1), 0) - died2]
+        )
+        members = jnp.concatenate(
+            [jnp.broadcast_to(count(alive[team], 0), alive[team].shape) for team in (first, second)]
+        )
         to_enemy = jnp.concatenate([nearest(apart, both, 1), nearest(apart, both, 0)])
         return Resolution(
             reward=jnp.concatenate(
                 [jnp.where(alive[first], team1, 0.0), jnp.where(alive[second], team2, 0.0)]
             ),
+            difference=own * members,
             shaping=-FOOD_SHAPING * nearest(to_food, alive[:, None], 1) - ENEMY_SHAPING * to_enemy,
             died=jnp.concatenate([died1, died2]),
             ate=ate,
@@ -86,3 +93,8 @@ class AdversarialBattle(ParticleGame):
 
     def scripted(self, key: Array, world: ParticleWorld) -> Array:
         return steer(self, world, [hunt_in_pairs(self, world, team) for team in (0, 1)])
+
+
+def needed(contact: Array, axis: int) -> Array:
+    """Contacts without which the victim would live; `axis` is that of the killers."""
+    return contact & jnp.expand_dims(count(contact, axis) == KILLERS_NEEDED, axis)

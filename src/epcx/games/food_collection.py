@@ -59,13 +59,17 @@ class FoodCollection(ParticleGame):
         to_food = squared_distances(position, world.food)  # [agents, food]
         on_food = (to_food < (size + self.food_size) ** 2) & alive[:, None]
         occupied = on_food.any(0)
+        alone = on_food & (count(on_food, 0) == 1)[None]
 
-        reward = FOOD_REWARD / n * count(occupied, 0) - COLLISION_PENALTY / n * count(collided, 1)
+        penalty = COLLISION_PENALTY / n * count(collided, 1)
+        reward = FOOD_REWARD / n * count(occupied, 0) - penalty
         bonus = ALL_OCCUPIED_BONUS - BONUS_DECAY * (world.time + 1)
         shaping = jnp.where(occupied.all(0), bonus, 0.0) - nearest(to_food, alive[:, None], 1)
         nothing = jnp.zeros(alive.shape)
         return Resolution(
             reward=jnp.where(alive, reward, 0.0),
+            # Its share of a place goes to everybody, and whoever it touches pays as much.
+            difference=FOOD_REWARD / n * count(alive, 0) * count(alone, 1) - 2 * penalty,
             shaping=jnp.where(alive, shaping, 0.0),
             died=nothing > 0,
             ate=count(on_food, 1),

@@ -96,13 +96,16 @@ class Outcome(eqx.Module):
     """What a step gives: task reward and shaping are kept apart.
 
     `done`: nothing that is still to come concerns the agent (the time limit is not meant).
-    `events` has the per-agent numbers that the game's `statistics` name, if any.
+    `events` has the per-agent numbers that the game's `statistics` name, if any. `difference` is
+    the difference reward: how much less all members of the agent's role together would have got in
+    this step, had the agent been far away from everything.
     """
 
     reward: Float[Array, "agents *batch"]
     shaping: Float[Array, "agents *batch"]
     done: Bool[Array, "agents *batch"]
     events: PyTree = None
+    difference: Float[Array, "agents *batch"] | None = None  # a game need not define it
 
 
 class Scene(NamedTuple):
@@ -266,6 +269,16 @@ class Game:
             raise InputError(
                 f"network equivariant does not go with {self.name}, which does not say how its "
                 "worlds turn (its method `frame`): use relational"
+            )
+
+    def check_difference_rewards(self) -> None:
+        """Refuses them if the game does not define them."""
+        key, actions = jax.random.key(0), jnp.zeros((self.num_agents, self.num_actions))
+        _, outcome = jax.eval_shape(self.step, key, self.world_shapes, actions)
+        if outcome.difference is None:
+            raise InputError(
+                f"difference-rewards does not go with {self.name}, which does not define them "
+                "(the field `difference` of its outcomes)"
             )
 
     @property

@@ -59,14 +59,16 @@ class Grassland(ParticleGame):
         caught = (to_wolf < (sheep_size + wolf_size) ** 2) & alive[:, None]
         grazed = (to_grass < (sheep_size + self.food_size) ** 2) & alive[:, None]
 
+        reward = jnp.concatenate(
+            [
+                GRAZE_REWARD * count(grazed, 1) - CATCH_REWARD * count(caught, 1),
+                CATCH_REWARD * count(caught, 0),
+            ]
+        )
         none = jnp.zeros(wolves.shape[:1] + wolves.shape[2:])
         return Resolution(
-            reward=jnp.concatenate(
-                [
-                    GRAZE_REWARD * count(grazed, 1) - CATCH_REWARD * count(caught, 1),
-                    CATCH_REWARD * count(caught, 0),
-                ]
-            ),
+            reward=reward,
+            difference=reward,  # nobody's reward depends on teammates
             shaping=-SHAPING
             * jnp.concatenate(
                 [nearest(to_grass, alive[:, None], 1), nearest(to_wolf, alive[:, None], 0)]

@@ -93,6 +93,7 @@ class Resolution(NamedTuple):
     """What the rules decide in a step."""
 
     reward: Float[Array, "agents *batch"]
+    difference: Float[Array, "agents *batch"]  # reward, as in `Outcome`
     shaping: Float[Array, "agents *batch"]
     died: Bool[Array, "agents *batch"]
     ate: Float[Array, "agents *batch"]
@@ -258,8 +259,9 @@ class ParticleGame(Game):
             invalid=~valid,
         )
         after = ParticleWorld(position, velocity, alive, food, world.time + 1, world.obstacles)
-        reward, shaping = (x.astype(jnp.float32) for x in (decided.reward, decided.shaping))
-        return after, Outcome(reward, shaping, self.finished(alive), events)
+        numbers = decided.reward, decided.shaping, decided.difference
+        reward, shaping, difference = (x.astype(jnp.float32) for x in numbers)
+        return after, Outcome(reward, shaping, self.finished(alive), events, difference)
 
     def move(self, world: ParticleWorld, thrust: Array) -> tuple[Array, Array]:
         """Positions and velocities after the step. The dead stay, but still push."""

@@ -89,11 +89,13 @@ class PredatorPrey(ParticleGame):
 
         hits = TAG_REWARD * count(tagged, 1)
         team = jnp.where(alive[predators], hits.sum(0), 0.0)
+        own = TAG_REWARD * count(tagged, 0) * count(alive[predators], 0)  # all predators get it
         place = self.visible_position(position[prey])
         fence = leaving_penalty(jnp.abs(place) / self.world_size).sum(1)
         nothing = jnp.zeros(alive.shape)
         return Resolution(
             reward=jnp.concatenate([-hits, team]),
+            difference=jnp.concatenate([-hits, own]),
             shaping=jnp.concatenate([-jnp.where(alive[prey], fence, 0.0), jnp.zeros(team.shape)]),
             died=nothing > 0,
             ate=nothing,

@@ -229,7 +229,7 @@ class MADDPG(NetworkLearner):
         after, outcome, following = step_worlds(
             self.game, noise, state.worlds, actions, state.buffer.time
         )
-        step = Step(actions, outcome.reward + outcome.shaping, outcome.done)
+        step = Step(actions, self.learning_reward(outcome), outcome.done)
         buffer = state.buffer.add(state.worlds, step, after)
         rewards = {"reward": outcome.reward.mean(-1), "shaping": outcome.shaping.mean(-1)}
         return eqx.tree_at(lambda s: (s.buffer, s.worlds), state, (buffer, following)), rewards

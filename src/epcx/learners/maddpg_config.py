@@ -57,6 +57,10 @@ class MADDPGConfig:
     anneal: bool = False
     """Lower the learning rate linearly to zero over each stage."""
 
+    difference_rewards: bool = False
+    """Learn from the rewards that a team would lose without the agent, instead of its own; for
+    games that define them."""
+
     gamma: float = 0.95
     """Discount factor, from 1e-12 to 1."""
 

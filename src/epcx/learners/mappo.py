@@ -216,7 +216,7 @@ class MAPPO(NetworkLearner):
                 game.alive_batch(worlds),
                 actions,
                 log_prob(logits, actions),
-                outcome.reward + outcome.shaping,
+                self.learning_reward(outcome),
                 outcome.done,
             )
             rewards = {"reward": outcome.reward.mean(-1), "shaping": outcome.shaping.mean(-1)}

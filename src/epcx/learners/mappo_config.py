@@ -38,6 +38,10 @@ class MAPPOConfig:
     anneal: bool = True
     """Lower the learning rate linearly to zero over each stage."""
 
+    difference_rewards: bool = False
+    """Learn from the rewards that a team would lose without the agent, instead of its own; for
+    games that define them."""
+
     gamma: float = 0.95
     """Discount factor, from 1e-12 to 1."""
 
@@ -79,7 +83,14 @@ class MAPPOConfig:
         return episodes // self.num_envs
 
 
-BEST = MAPPOConfig(network="equivariant", neighbours=10, learning_rate=0.0007, gae_lambda=0.8)
+BEST = MAPPOConfig(
+    network="equivariant",
+    neighbours=10,
+    learning_rate=0.0007,
+    difference_rewards=True,
+    gae_lambda=0.8,
+    num_envs=32,
+)
 PRESETS = {
     "best": BEST,
     "large": replace(BEST, neighbours=8),

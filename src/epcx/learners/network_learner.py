@@ -3,7 +3,7 @@
 import jax
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
-from epcx.games import World
+from epcx.games import Outcome, World
 from epcx.learners.learner import Learner
 from epcx.learners.rollout import action_logits
 from epcx.networks.agent import ARCHITECTURES, Architecture
@@ -11,14 +11,23 @@ from epcx.networks.kernels import precision
 
 
 class NetworkLearner(Learner):
-    """Its config names `network`, `neighbours` and `precision`, its agents have a `policy`, and its
-    state says whether it has `diverged`.
+    """Its config names `network`, `neighbours`, `difference_rewards` and `precision`, its agents
+    have a `policy`, and its state says whether it has `diverged`.
     """
 
     def __post_init__(self) -> None:
         self.game.check_neighbours(self.config.neighbours)
         if self.networks.equivariant:
             self.game.check_frame()
+        if self.config.difference_rewards:
+            self.game.check_difference_rewards()
+
+    def learning_reward(self, outcome: Outcome) -> Float[Array, "agents batch"]:
+        """What agents learn from, with shaping."""
+        if self.config.difference_rewards:
+            assert outcome.difference is not None
+            return outcome.difference + outcome.shaping
+        return outcome.reward + outcome.shaping
 
     def choose(
         self,
