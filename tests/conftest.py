@@ -1,6 +1,7 @@
 """Shapes in signatures are checked while testing, and there are eight virtual CPU devices."""
 
 import os
+import signal
 from pathlib import Path
 
 from tests import environment  # noqa: F401 - before anything imports JAX
@@ -11,6 +12,9 @@ import pytest
 from jaxtyping import install_import_hook
 
 install_import_hook("epcx", "beartype.beartype")
+
+# Shells start background jobs with Ctrl-C ignored, and the commands that tests start would inherit it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Files that take longest start first: so no worker waits for another at the end.
 LONGEST = (

@@ -7,12 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import epcx
 from epcx import methods
 from epcx.cli import main
 from epcx.runs.run import FORMAT, RunFolder
 
 FOLDER = Path(__file__).parent.parent / "results" / "food-collection"
 PAGE = FOLDER.parent.parent / "docs" / "results" / "food-collection.md"
+BEST_PAGE = PAGE.parent / "best.md"
 POPULATIONS = ("3", "6", "12", "24")
 DIGITS = {"reward": 1, "coverage": 3}  # in the tables of the page, which come in this order
 ROWS = {
@@ -72,14 +74,55 @@ def test_evaluation_of_the_best_agents_agrees_with_their_report(capsys):
     assert_agrees(shown["matches"][0]["roles"]["collector"], reported)
 
 
-@pytest.mark.parametrize(("name", "digits"), DIGITS.items())
-def test_page_of_the_preset_best_shows_the_numbers_of_its_report(name, digits):
-    (cells,) = page_tables(PAGE.parent / "best.md", [name])[name]
-    report = report_table("report-best")
-    for cell, population in zip(cells, POPULATIONS, strict=True):
-        exact = [report["epc (mappo)", population, trial][name]["mean"] for trial in range(3)]
-        expected = [f"{value:.{digits}f}" for value in (np.mean(exact), *exact)]
-        assert re.findall(r"[\d.]+", cell) == expected
+@pytest.mark.parametrize(
+    ("label", "method"),
+    [
+        ("**EPC**", "epc (mappo)"),
+        ("vanilla-PC", "vanilla-pc (mappo)"),
+        ("from scratch", "scratch (mappo)"),
+    ],
+)
+def test_page_of_the_preset_best_shows_the_numbers_of_its_report(label, method):
+    """A cell has the only training, or the mean and, in brackets, all of them."""
+    page, report = BEST_PAGE.read_text(), report_table("report-best")
+    rows = [line.split("|")[2:6] for line in page.splitlines() if line.startswith(f"| {label} |")]
+    for cells, (name, digits) in zip(rows, DIGITS.items(), strict=True):
+        for cell, population in zip(cells, POPULATIONS, strict=True):
+            trials = [key for key in report if key[:2] == (method, population)]
+            exact = [report[trial][name]["mean"] for trial in sorted(trials)]
+            shown = [np.mean(exact), *exact] if len(exact) > 1 else exact
+            assert re.findall(r"[\d.]+", cell) == [f"{value:.{digits}f}" for value in shown]
+
+
+@pytest.mark.parametrize("population", ["4-4", "8-8", "16-16"])
+def test_page_of_the_preset_best_shows_the_scores_of_its_battle_team(population):
+    """Against itself and against scripted players, as team 1 and as team 2."""
+    scores = json.loads((FOLDER.parent / "adversarial-battle/epc-best/card.json").read_text())
+    lines = iter(BEST_PAGE.read_text().splitlines())
+    assert any(line.startswith(f"| {population} |") for line in lines)
+    row = next(line for line in lines if line.startswith("| **best** |")).replace("*", "")
+    cells = [re.findall(r"(-?[\d.]+) ± ([\d.]+)", cell) for cell in row.split("|")[2:5]]
+    for against, pairs in (("team", cells[0]), ("scripted", cells[2])):
+        for role, (mean, error) in zip(("team1", "team2"), pairs, strict=True):
+            (score,) = (
+                s
+                for s in scores["scores"]
+                if (s["population"], s["role"], s["player"], s["against"])
+                == (population, role, "team", against)
+            )
+            assert float(mean) == pytest.approx(score["mean"], rel=0.005)
+            assert float(error) == pytest.approx(score["error"], rel=0.15)
+
+
+def test_evaluation_of_the_best_battle_team_agrees_with_its_card():
+    run = FOLDER.parent / "adversarial-battle/epc-best"
+    team = epcx.load(str(run), population="4-4")
+    shown = team.play(episodes=300)
+    for score in json.loads((run / "card.json").read_text())["scores"]:
+        if (score["population"], score["player"], score["against"]) == ("4-4", "team", "team"):
+            mine = shown[score["role"]]["reward"]
+            error = (mine["error"] ** 2 + score["error"] ** 2) ** 0.5
+            assert mine["mean"] == pytest.approx(score["mean"], abs=4 * error)
 
 
 def test_every_method_has_published_agents_at_every_population():
