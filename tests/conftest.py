@@ -13,7 +13,7 @@ from jaxtyping import install_import_hook
 
 install_import_hook("epcx", "beartype.beartype")
 
-# Shells start background jobs with Ctrl-C ignored, and the commands that tests start would inherit it.
+# Shells start background jobs with Ctrl-C ignored, which commands of tests would inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Files that take longest start first: so no worker waits for another at the end.
