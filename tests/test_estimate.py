@@ -9,13 +9,15 @@ import jax.numpy as jnp
 import pytest
 
 import epcx
-from epcx import backends, estimate, games
+from epcx import backends, estimate, games, learners
 from epcx.cli import main
 from epcx.errors import InputError
 from epcx.estimate import Cost, UnknownCostError, format_duration, update_cost
 from epcx.execution.execution_options import ExecutionOptions
-from epcx.learners import Learner
+from epcx.learners import Learner, MAPPOConfig
 from epcx.networks import kernels
+from epcx.networks.kernels.pallas_attention import Options as AttentionOptions
+from epcx.networks.kernels.pallas_encoder import Options
 from epcx.presets import make_config
 
 
@@ -75,6 +77,19 @@ def test_program_is_counted_as_plain_jax_and_named_after_its_kernels():
         assert kernels.select(4096, [8, 8], 5) is kernels.XLA
     assert names == {kernels.fastest(4096, [8, 8], 5).name}
     assert kernels.select(4096, [8, 8], 5).name in names
+
+
+def test_relational_networks_are_named_after_the_kernels_that_relate():
+    """On a CPU they are plain JAX, whatever the kernels of other networks are."""
+    with backends.plain_only() as names:
+        kernels.select(4096, [8, 8], relational=True)
+    assert names == {"XLA"}
+    learner = learners.make(
+        "mappo", games.make("food-collection", "2"), MAPPOConfig(network="relational", num_envs=4)
+    )
+    assert update_cost(learner).kernels == "XLA"
+    on_gpu = kernels.pallas_kernels(Options(), Options(), AttentionOptions())
+    assert {on_gpu.name, on_gpu.relations} < set(estimate.ON_GPU)
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ LONG = 3600.0  # seconds that a training may take which nobody has asked for
 SHORT = 300  # updates of all matches: too few to take long
 # Time per element that an update computes, over that of the calibration program; by kernels.
 ON_CPU = {"C++": 0.066, "XLA": 0.17}
-ON_GPU = {"Pallas": 0.03, "XLA": 0.27}
+ON_GPU = {"Pallas": 0.03, "Pallas, relations": 0.1, "XLA": 0.27}
 # Time per equation, however small its arrays are.
 EQUATION_ON_CPU = 4e-7
 EQUATION_ON_GPU = 6.6e-8

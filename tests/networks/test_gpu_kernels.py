@@ -323,7 +323,7 @@ def test_critic_with_too_many_actions_uses_only_the_encoder(monkeypatch):
 
     expected = both()
     select = lambda rows, *sizes: implementations[pallas.supports(*sizes)]  # noqa: E731
-    monkeypatch.setattr(kernels, "select", lambda *sizes: select(*(*sizes, 1)[:3]))
+    monkeypatch.setattr(kernels, "select", lambda *sizes, **_: select(*(*sizes, 1)[:3]))
     actual, expected = (jax.flatten_util.ravel_pytree(x)[0] for x in (both(), expected))
     assert jnp.linalg.norm(actual - expected) < 0.1 * jnp.linalg.norm(expected)
 

@@ -90,7 +90,7 @@ class RelationalEncoder(eqx.Module):
         rows = view.own.shape[1:]
         view = flatten_rows(view, len(rows))
         features = [len(view.own), *(len(seen.features) for seen in view.entities.values())]
-        kernel = kernels.select(view.own.shape[1], features)
+        kernel = kernels.select(view.own.shape[1], features, relational=True)
         return kernel.encode_relations(HEADS, self, view).reshape(HIDDEN, *rows)
 
 
@@ -160,7 +160,7 @@ class Others(eqx.Module):
     ) -> Float[Array, "width batch"]:
         query, keys = self.query(mine), self.key(embedded)
         # Numbers of features matter to encoders only.
-        attend = kernels.select(math.prod(embedded.shape[1:]), (1, 1)).attend
+        attend = kernels.select(math.prod(embedded.shape[1:]), (1, 1), relational=True).attend
         seen = attend(query, self.key, keys, embedded, groups[: self.groups])
         return jnp.concatenate([normalise(x) for x in seen])
 

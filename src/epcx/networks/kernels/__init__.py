@@ -36,6 +36,7 @@ class Kernels(NamedTuple):
     embed_own: Callable[..., Array]  # f(o, a) of one agent, with a gradient for its action
     attend: Callable[..., list[Array]]  # attention over groups of agents
     encode_relations: Callable[..., Array]  # an observation: tokens, related by self-attention
+    relations: str = "XLA"  # the implementation of the last one, by which its time is estimated
 
 
 XLA = Kernels(
@@ -59,21 +60,26 @@ def pallas_kernels(encoder: Options, embedding: Options, attention: AttentionOpt
         pallas.embed_own,
         partial(pallas.attend, attention),
         partial(pallas.encode_relations, encoder),
+        "Pallas, relations",
     )
 
 
-def select(rows: Any, features: Sequence[int], actions: int = 1) -> Kernels:
+def select(
+    rows: Any, features: Sequence[int], actions: int = 1, relational: bool = False
+) -> Kernels:
     """The implementation for networks of these sizes on this machine.
 
     `rows` is the number of agents times samples, or a symbol in a portable program; `features` has
     the numbers of features of the agent itself and of each entity type, `actions` is the length of
-    an action; who only encodes needs none. The choice is made while a program is traced.
+    an action; who only encodes needs none. `relational` networks are counted apart from others. The
+    choice is made while a program is traced.
     """
     traced = plain_names()
     if traced is None:
         return fastest(rows, features, actions)
     if isinstance(rows, int):
-        traced.add(fastest(rows, features, actions).name)
+        chosen = fastest(rows, features, actions)
+        traced.add(chosen.relations if relational else chosen.name)
     return XLA
 
 
