@@ -251,6 +251,12 @@ class Game:
     def has_script(self) -> bool:
         return type(self).scripted is not Game.scripted
 
+    @cached_property
+    def has_difference_rewards(self) -> bool:
+        key, actions = jax.random.key(0), jnp.zeros((self.num_agents, self.num_actions))
+        _, outcome = jax.eval_shape(self.step, key, self.world_shapes, actions)
+        return outcome.difference is not None
+
     @property
     def has_scene(self) -> bool:
         """Whether it can be drawn."""
@@ -273,9 +279,7 @@ class Game:
 
     def check_difference_rewards(self) -> None:
         """Refuses them if the game does not define them."""
-        key, actions = jax.random.key(0), jnp.zeros((self.num_agents, self.num_actions))
-        _, outcome = jax.eval_shape(self.step, key, self.world_shapes, actions)
-        if outcome.difference is None:
+        if not self.has_difference_rewards:
             raise InputError(
                 f"difference-rewards does not go with {self.name}, which does not define them "
                 "(the field `difference` of its outcomes)"

@@ -111,4 +111,4 @@ def encode_relations(
     def attend(queries: Float[Array, "heads size rows"]) -> Float[Array, "heads size rows"]:
         return pallas_tokens.attend(for_tokens, queries, tokens, mask)
 
-    return plain.conclude(heads, last, tokens[:, 0].T.astype(jnp.float32), attend)
+    return plain.last_block(heads, last, tokens[:, 0].T.astype(jnp.float32), attend)

@@ -96,7 +96,7 @@ def encode_relations(
     def attend(queries: Array) -> Array:
         return jnp.stack([layers.attend(width * q, normal, normal, mask) for q in queries])
 
-    return conclude(heads, last, x[:, 0], attend)
+    return last_block(heads, last, x[:, 0], attend)
 
 
 def relate(
@@ -120,7 +120,7 @@ def relate(
     return tokens + block.mlp(normalise(tokens))
 
 
-def conclude(
+def last_block(
     heads: int,
     block: SelfAttention,
     first: Float[Array, "size rows"],
