@@ -274,7 +274,7 @@ def test_relational_networks_have_the_same_values_with_the_kernels(monkeypatch, 
         return network.q_value(context).sum()
 
     expected = jax.jit(jax.value_and_grad(value))(network)
-    monkeypatch.setattr(kernels, "select", lambda *sizes: PALLAS)
+    monkeypatch.setattr(kernels, "select", lambda *sizes, **_: PALLAS)
     actual = jax.jit(jax.value_and_grad(lambda network: value(network)))(network)
     for a, b in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-4 * max(1.0, float(jnp.abs(b).max())))
@@ -297,7 +297,7 @@ def test_critic_has_the_same_values_with_the_kernels(monkeypatch):
         return (critic.q_value(context) + other).sum()
 
     expected = jax.jit(jax.value_and_grad(value))(critic)
-    monkeypatch.setattr(kernels, "select", lambda *sizes: PALLAS)
+    monkeypatch.setattr(kernels, "select", lambda *sizes, **_: PALLAS)
     actual = jax.jit(jax.value_and_grad(lambda critic: value(critic)))(critic)
     for a, b in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-4)
