@@ -112,8 +112,7 @@ class Benchmark:
     ) -> tuple[MatchTrainer, int, float]:
         """A compiled trainer, how many updates make a repetition, and the time of compilation."""
         trainer = started(self.game, population, matches, self.learner, network, neighbours or None)
-        once, again = timed(trainer, 1), timed(trainer, 1)
-        return trainer, max(1, round(self.seconds / again)), once - again
+        return trainer, *compiled(trainer, self.seconds)
 
 
 def started(
@@ -138,6 +137,12 @@ def estimated(trainer: MatchTrainer) -> float:
     mine = trainer.learner
     learner = learners.make(mine.name, mine.game, mine.config)
     return estimate.update_seconds(learner, trainer.matches, jax.local_devices())
+
+
+def compiled(trainer: MatchTrainer, seconds: float) -> tuple[int, float]:
+    """Updates that take about so many seconds, and those that compilation has taken."""
+    once, again = timed(trainer, 1), timed(trainer, 1)
+    return max(1, round(seconds / again)), once - again
 
 
 def timed(trainer: MatchTrainer, updates: int) -> float:

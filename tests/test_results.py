@@ -15,6 +15,7 @@ from epcx.runs.run import FORMAT, RunFolder
 FOLDER = Path(__file__).parent.parent / "results" / "food-collection"
 PAGE = FOLDER.parent.parent / "docs" / "results" / "food-collection.md"
 BEST_PAGE = PAGE.parent / "best.md"
+BATTLE_TEAM = FOLDER.parent / "adversarial-battle" / "epc-best"
 POPULATIONS = ("3", "6", "12", "24")
 DIGITS = {"reward": 1, "coverage": 3}  # in the tables of the page, which come in this order
 ROWS = {
@@ -38,12 +39,12 @@ def report_table(report="report"):
     }
 
 
-def page_tables(page=PAGE, labels=tuple(ROWS)):
+def page_tables():
     """The cells of tables of rewards and coverage: {label: [cells of each table]}."""
     tables = {}
-    for line in page.read_text().splitlines():
+    for line in PAGE.read_text().splitlines():
         label, *cells = [cell.strip() for cell in line.replace("*", "").split("|")[1:6]] or [""]
-        if label in labels and any("(" in cell for cell in cells):
+        if label in ROWS and any("(" in cell for cell in cells):
             tables.setdefault(label, []).append(cells)
     return tables
 
@@ -94,35 +95,33 @@ def test_page_of_the_preset_best_shows_the_numbers_of_its_report(label, method):
             assert re.findall(r"[\d.]+", cell) == [f"{value:.{digits}f}" for value in shown]
 
 
+def battle_scores():
+    """Of the card of the best Battle team, by population, role and opponent."""
+    card = json.loads((BATTLE_TEAM / "card.json").read_text())
+    scores = [score for score in card["scores"] if score["player"] == "team"]
+    return {(score["population"], score["role"], score["against"]): score for score in scores}
+
+
 @pytest.mark.parametrize("population", ["4-4", "8-8", "16-16"])
 def test_page_of_the_preset_best_shows_the_scores_of_its_battle_team(population):
     """Against itself and against scripted players, as team 1 and as team 2."""
-    scores = json.loads((FOLDER.parent / "adversarial-battle/epc-best/card.json").read_text())
     lines = iter(BEST_PAGE.read_text().splitlines())
     assert any(line.startswith(f"| {population} |") for line in lines)
     row = next(line for line in lines if line.startswith("| **best** |")).replace("*", "")
     cells = [re.findall(r"(-?[\d.]+) ± ([\d.]+)", cell) for cell in row.split("|")[2:5]]
     for against, pairs in (("team", cells[0]), ("scripted", cells[2])):
         for role, (mean, error) in zip(("team1", "team2"), pairs, strict=True):
-            (score,) = (
-                s
-                for s in scores["scores"]
-                if (s["population"], s["role"], s["player"], s["against"])
-                == (population, role, "team", against)
-            )
+            score = battle_scores()[population, role, against]
             assert float(mean) == pytest.approx(score["mean"], rel=0.005)
             assert float(error) == pytest.approx(score["error"], rel=0.15)
 
 
 def test_evaluation_of_the_best_battle_team_agrees_with_its_card():
-    run = FOLDER.parent / "adversarial-battle/epc-best"
-    team = epcx.load(str(run), population="4-4")
-    shown = team.play(episodes=300)
-    for score in json.loads((run / "card.json").read_text())["scores"]:
-        if (score["population"], score["player"], score["against"]) == ("4-4", "team", "team"):
-            mine = shown[score["role"]]["reward"]
-            error = (mine["error"] ** 2 + score["error"] ** 2) ** 0.5
-            assert mine["mean"] == pytest.approx(score["mean"], abs=4 * error)
+    shown = epcx.load(str(BATTLE_TEAM), population="4-4").play(episodes=300)
+    for role in ("team1", "team2"):
+        mine, score = shown[role]["reward"], battle_scores()["4-4", role, "team"]
+        error = (mine["error"] ** 2 + score["error"] ** 2) ** 0.5
+        assert mine["mean"] == pytest.approx(score["mean"], abs=4 * error)
 
 
 def test_every_method_has_published_agents_at_every_population():

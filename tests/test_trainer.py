@@ -275,6 +275,7 @@ def test_first_interrupt_is_noted_and_the_second_raises():
     with Interrupts() as interrupts:
         interrupts.check()
         signal.raise_signal(signal.SIGTERM)
+        assert interrupts.noted == signal.SIGTERM
         with pytest.raises(Terminated):
             interrupts.check()
         with pytest.raises(KeyboardInterrupt):

@@ -57,11 +57,11 @@ class SizedGame(Game):
         return Observation(world["own"], entities)
 
 
-def encoder_of(key, features):
+def encoder_of(key, features, kind=ObservationEncoder, size=EMBEDDING):
     """An encoder for entity types with these numbers of features; its biases are not zero."""
-    encoder = ObservationEncoder(key, games.make("grassland", "1-1"))
+    encoder = kind(key, games.make("grassland", "1-1"))
     keys = dict(zip(features, jax.random.split(key, len(features)), strict=True))
-    entities = {name: MLP(keys[name], n, HIDDEN, EMBEDDING) for name, n in features.items()}
+    entities = {name: MLP(keys[name], n, HIDDEN, size) for name, n in features.items()}
     encoder = eqx.tree_at(lambda encoder: encoder.entities, encoder, entities)
     return jax.tree.map(lambda x: x + 0.1 * jax.random.normal(key, x.shape), encoder)
 

@@ -1,6 +1,5 @@
 """The Pallas kernels for GPUs, interpreted on the CPU, against plain JAX."""
 
-import equinox as eqx
 import jax
 import jax.flatten_util
 import jax.numpy as jnp
@@ -15,7 +14,7 @@ from epcx.networks.kernels import XLA, pallas, pallas_embedding, pallas_relation
 from epcx.networks.kernels.pallas_attention import Options as AttentionOptions
 from epcx.networks.kernels.pallas_attention import attend
 from epcx.networks.kernels.pallas_encoder import Options, Tiling
-from epcx.networks.layers import EMBEDDING, HIDDEN, MLP
+from epcx.networks.layers import EMBEDDING, HIDDEN
 from epcx.networks.layers import attend as attend_plain
 from epcx.networks.relational import HEADS, RelationalEncoder
 from epcx.networks.seat import seats
@@ -167,12 +166,7 @@ def test_embedding_equals_plain_jax(parts, actions, rows, precision, tolerance):
 
 
 def relational_encoder_of(key, features):
-    """For entity types with these numbers of features; its biases are not zero."""
-    encoder = RelationalEncoder(key, games.make("grassland", "1-1"))
-    keys = dict(zip(features, jax.random.split(key, len(features)), strict=True))
-    entities = {name: MLP(keys[name], n, HIDDEN, HIDDEN) for name, n in features.items()}
-    encoder = eqx.tree_at(lambda encoder: encoder.entities, encoder, entities)
-    return jax.tree.map(lambda x: x + 0.1 * jax.random.normal(key, x.shape), encoder)
+    return encoder_of(key, features, RelationalEncoder, HIDDEN)
 
 
 def related(implementation, view):
