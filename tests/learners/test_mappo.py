@@ -33,7 +33,7 @@ def played():
     samples, last, _ = jax.jit(learner.play)(agents, jax.random.key(1))
     alive = jax.random.bernoulli(jax.random.key(2), 0.7, samples.alive.shape)
     worlds = eqx.tree_at(lambda w: w.alive, samples.worlds, alive)
-    return agents, samples._replace(alive=alive, worlds=worlds), last
+    return agents, samples._replace(alive=alive, learns=alive, worlds=worlds), last
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +78,39 @@ def test_agents_learn_from_difference_rewards_and_shaping_but_report_rewards():
     np.testing.assert_allclose(
         rewards["reward"], sum(x.reward.mean(-1) for x in expected), rtol=1e-4, atol=1e-4
     )
+
+
+def test_scripts_play_one_role_in_their_share_of_the_worlds_and_are_not_learnt_from():
+    """Worlds 0 and 2 have scripted sheep, world 1 scripted wolves, and in the other three policies
+    play both. Movements are those of the game with these actions, which has no chance in them."""
+    learner = MAPPO(GAME, replace(SMALL, num_envs=6, scripted_opponents=0.5))
+    agents = jax.jit(learner.init)(jax.random.key(0))
+    samples, last, rewards = jax.jit(learner.play)(agents, jax.random.key(1))
+    scripted = np.zeros((GAME.num_agents, 6), bool)
+    scripted[GAME.members["sheep"], [[0], [2]]] = True
+    scripted[GAME.members["wolf"], 1] = True
+    np.testing.assert_array_equal(samples.learns, samples.alive & ~scripted)
+
+    def step(world, actions, scripted):
+        mixed = jnp.where(scripted[:, None], GAME.scripted(jax.random.key(0), world), actions)
+        after, outcome = GAME.step(jax.random.key(0), world, mixed)
+        return after.position, outcome.reward
+
+    over_worlds = jax.vmap(step, (-1, -1, -1), -1)
+    per_step = jax.vmap(over_worlds, (0, 0, None))
+    position, reward = per_step(samples.worlds, samples.actions.swapaxes(1, 2), scripted)
+    expected = jnp.concatenate([samples.worlds.position[1:], last.position[None]])
+    np.testing.assert_allclose(position, expected, atol=1e-5)
+    for agent in range(GAME.num_agents):
+        played = np.asarray(reward)[:, agent, ~scripted[agent]]
+        np.testing.assert_allclose(rewards["reward"][agent], played.mean(1).sum(), rtol=1e-4)
+
+
+def test_scripted_opponents_need_a_script_and_opponents():
+    config = replace(SMALL, scripted_opponents=0.5)
+    with pytest.raises(InputError, match=r"scripted-opponents 0.5 do not go with ring"):
+        MAPPO(games.make(Ring, "2-1"), config)
+    assert not MAPPO(games.make("food-collection", "3"), config).scripted_seats.any()
 
 
 def test_advantages_are_normalised_over_the_living(played):
@@ -186,7 +219,8 @@ def test_without_clipping_the_first_step_is_the_policy_gradient(played):
 def test_dead_agents_learn_nothing(played, batch):
     agents, *_ = played
     learner = LEARNERS["mappo"]
-    dead = batch._replace(samples=batch.samples._replace(alive=jnp.zeros_like(batch.samples.alive)))
+    nobody = jnp.zeros_like(batch.samples.alive)
+    dead = batch._replace(samples=batch.samples._replace(alive=nobody, learns=nobody))
     losses, grads = jax.jit(learner.gradients)(agents, dead)
     assert all((np.asarray(x) == 0).all() for x in jax.tree.leaves((losses, grads)))
 

@@ -8,15 +8,17 @@ match; execution vmaps it over many. The batch is the last axis.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
+from epcx.errors import InputError
 from epcx.games import Game, World
 from epcx.learners.batching import vmap_or_map
 from epcx.learners.learner import started_bytes
@@ -84,6 +86,7 @@ class Samples(NamedTuple):
 
     worlds: World
     alive: Bool[Array, "*steps agents batch"]
+    learns: Bool[Array, "*steps agents batch"]  # alive, and not played by a script
     actions: Float[Array, "*steps actions agents batch"]  # one-hot
     log_prob: Float[Array, "*steps agents batch"]
     reward: Float[Array, "*steps agents batch"]  # with shaping
@@ -128,6 +131,14 @@ class MAPPO(NetworkLearner):
         "equivariant": partial(RelationalValue, equivariant=True),
         "mlp": MLPValue,
     }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.scripted_seats.any() and not self.game.has_script:
+            raise InputError(
+                f"scripted-opponents {self.config.scripted_opponents} do not go with "
+                f"{self.game.name}, which has no scripted players: use 0"
+            )
 
     # The contract
 
@@ -203,6 +214,7 @@ class MAPPO(NetworkLearner):
         game = self.game
         noise = StepNoise.draw(key, game, game.horizon, self.config.num_envs)
         first = jax.tree.map(lambda x: x[0], noise.fresh)
+        learning = jnp.asarray(~self.scripted_seats)
 
         def step(
             worlds: World, drawn: tuple[Array, Key[Array, "envs"]]
@@ -210,20 +222,51 @@ class MAPPO(NetworkLearner):
             gumbel, keys = drawn
             logits = action_logits(game, agents.policy, self.networks.views(game, worlds))
             actions = sample(logits, gumbel)
-            after, outcome = game.step_batch(keys, worlds, actions.swapaxes(0, 1))
+            played = self.with_scripts(keys, worlds, actions.swapaxes(0, 1))
+            after, outcome = game.step_batch(keys, worlds, played)
+            alive = game.alive_batch(worlds)
             samples = Samples(
                 worlds,
-                game.alive_batch(worlds),
+                alive,
+                alive & learning,
                 actions,
                 log_prob(logits, actions),
                 self.learning_reward(outcome),
                 outcome.done,
             )
-            rewards = {"reward": outcome.reward.mean(-1), "shaping": outcome.shaping.mean(-1)}
+            of_agents = jax.vmap(mean_where)
+            rewards = {
+                "reward": of_agents(outcome.reward, learning),
+                "shaping": of_agents(outcome.shaping, learning),
+            }
             return after, (samples, rewards)
 
         last, (samples, rewards) = jax.lax.scan(step, first, (noise.gumbel, noise.keys))
         return samples, last, jax.tree.map(lambda x: x.sum(0), rewards)
+
+    @cached_property
+    def scripted_seats(self) -> Bool[np.ndarray, "agents envs"]:
+        """Who is played by a script: in each of the first worlds one role, in turn."""
+        game, num_envs = self.game, self.config.num_envs
+        if len(game.roles) == 1:
+            return np.zeros((game.num_agents, num_envs), bool)
+        role = np.repeat(np.arange(len(game.roles)), game.population.counts)
+        env = np.arange(num_envs)
+        with_script = env < round(self.config.scripted_opponents * num_envs)
+        return (role[:, None] == env % len(game.roles)) & with_script
+
+    def with_scripts(
+        self,
+        keys: Key[Array, "envs"],
+        worlds: World,
+        actions: Float[Array, "agents actions envs"],
+    ) -> Float[Array, "agents actions envs"]:
+        """Actions of the policies, and of the scripts where these play."""
+        if not self.scripted_seats.any():
+            return actions
+        own_keys = jax.vmap(lambda key: jax.random.fold_in(key, 1))(keys)  # not those of the step
+        theirs = jax.vmap(self.game.scripted, (0, -1), -1)(own_keys, worlds)
+        return jnp.where(self.scripted_seats[:, None], theirs, actions)
 
     # Learning
 
@@ -253,10 +296,10 @@ class MAPPO(NetworkLearner):
             samples.reward, values, final, samples.done, self.config.gamma, self.config.gae_lambda
         )
         returns = advantage + values
-        moments = jax.vmap(Moments.add, (0, 1, 1))(agents.returns, returns, samples.alive)
+        moments = jax.vmap(Moments.add, (0, 1, 1))(agents.returns, returns, samples.learns)
         agents = eqx.tree_at(lambda a: a.returns, agents, moments)
         mean, scale = (x[:, None] for x in moments.location_and_scale())
-        batch = Batch(samples, normalised(advantage, samples.alive), (returns - mean) / scale)
+        batch = Batch(samples, normalised(advantage, samples.learns), (returns - mean) / scale)
         return agents, jax.tree.map(join_steps, batch)
 
     def values(self, agents: PPOAgent, worlds: World) -> Float[Array, "agents batch"]:
@@ -321,17 +364,18 @@ class MAPPO(NetworkLearner):
             (log_probs * seat.mine(samples.actions)).sum(0) - seat.mine(samples.log_prob)
         )
         clipped = jnp.clip(ratio, 1 - self.config.clip, 1 + self.config.clip)
-        advantage, alive = seat.mine(batch.advantage), seat.mine(samples.alive)
+        advantage, learns = seat.mine(batch.advantage), seat.mine(samples.learns)
         gain = jnp.minimum(ratio * advantage, clipped * advantage)
         entropy = -(jnp.exp(log_probs) * log_probs).sum(0)
-        return -mean_where(gain + self.config.entropy * entropy, alive), mean_where(entropy, alive)
+        loss = -mean_where(gain + self.config.entropy * entropy, learns)
+        return loss, mean_where(entropy, learns)
 
     def critic_loss(
         self, critic: PyTree, seat: Seat, batch: Batch, views: PyTree
     ) -> Float[Array, ""]:
         """Half the squared error of scaled values, where the agent lives."""
         error = critic(views, batch.samples.alive, seat) - seat.mine(batch.target)
-        return mean_where(0.5 * error**2, seat.mine(batch.samples.alive))
+        return mean_where(0.5 * error**2, seat.mine(batch.samples.learns))
 
     @property
     def optimiser(self) -> optax.GradientTransformation:

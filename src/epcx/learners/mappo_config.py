@@ -13,10 +13,11 @@ BOUNDS = {
     "gae_lambda": (SMALLEST, 1.0),  # or 0
     "clip": (SMALLEST, LARGEST),
     "entropy": (SMALLEST, LARGEST),  # or 0
+    "scripted_opponents": (SMALLEST, 1.0),  # or 0
     "max_grad_norm": (SMALLEST, LARGEST),
 }
 COUNTS = ("num_envs", "epochs", "minibatches")
-MAY_BE_ZERO = ("gae_lambda", "entropy")
+MAY_BE_ZERO = ("gae_lambda", "entropy", "scripted_opponents")
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,10 @@ class MAPPOConfig:
     difference_rewards: bool = False
     """Learn from the rewards that a team would lose without the agent, instead of its own; for
     games that define them."""
+
+    scripted_opponents: float = 0.0
+    """Share of the worlds in which one role, each in turn, is played by the scripted players of the
+    game, and only the others learn: 0, or from 1e-12 to 1. In games of one role nothing changes."""
 
     gamma: float = 0.95
     """Discount factor, from 1e-12 to 1."""
@@ -88,8 +93,9 @@ BEST = MAPPOConfig(
     neighbours=10,
     learning_rate=0.0007,
     difference_rewards=True,
+    scripted_opponents=0.25,
     gae_lambda=0.8,
-    num_envs=32,
+    num_envs=64,
 )
 PRESETS = {
     "best": BEST,
