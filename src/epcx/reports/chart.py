@@ -14,6 +14,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from PIL import Image
 
 from epcx.evaluation.players import FIXED_PLAYERS
 from epcx.reports import paper
@@ -162,6 +163,7 @@ class Chart:
                 file = io.BytesIO()
                 figure.savefig(file, format=kind, dpi=160, metadata=metadata)
                 images[kind] = file.getvalue()
+        images["png"] = with_palette(images["png"])
         return images
 
     @property
@@ -234,3 +236,12 @@ def format_number(value: float) -> str:
 
 def format_thousands(episodes: float) -> str:
     return f"{episodes / 1000:g}k" if episodes >= 1000 else f"{episodes:g}"
+
+
+def with_palette(png: bytes) -> bytes:
+    """A PNG in 256 colours: a third of the size, and the difference is not seen."""
+    with Image.open(io.BytesIO(png)) as image:
+        colours = image.convert("RGB").quantize(256, dither=Image.Dither.NONE)
+    file = io.BytesIO()
+    colours.save(file, "PNG", optimize=True)
+    return file.getvalue()
