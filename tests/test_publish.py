@@ -12,7 +12,7 @@ from epcx.cli import main
 from epcx.errors import InputError
 from epcx.publish import in_half_precision, publish, thinned
 from epcx.runs.run import RunFolder
-from epcx.runs.weights import read
+from epcx.runs.weights import dequantised, quantised, read
 from tests.factories import make_run
 
 
@@ -77,7 +77,7 @@ def test_publish_command_copies_all_sets_into_a_new_folder(capsys, error_of, run
 
 
 def test_half_precision_rounds_the_weights_and_halves_the_file(run, copy, tmp_path):
-    half = publish(run, tmp_path / "half", sets=1, half=True)
+    half = publish(run, tmp_path / "half", sets=1, precision="float16")
     files = [folder.weights("2", 0, "collector") for folder in (half, copy)]
     rounded, whole = (read(path)[1] for path in files)
     for name, x in whole.items():
@@ -91,8 +91,39 @@ def test_half_precision_rounds_the_weights_and_halves_the_file(run, copy, tmp_pa
 
 def test_weights_too_large_for_half_precision_are_refused(run):
     path = run.weights("2", 0, "collector")
-    with pytest.raises(InputError, match="beyond 65504: publish them without --half"):
+    with pytest.raises(InputError, match="beyond 65504: publish them with --precision float32"):
         in_half_precision(path, np.float32([1.0, 70_000.0]))
+
+
+def test_weights_of_8_bits_are_within_half_a_step_of_their_row(run, copy, tmp_path):
+    small = publish(run, tmp_path / "small", sets=1, precision="int8")
+    files = [folder.weights("2", 0, "collector") for folder in (small, copy)]
+    rounded, whole = (read(path)[1] for path in files)
+    assert rounded.keys() == whole.keys()
+    for name, x in whole.items():
+        step = np.abs(x).max(-1, keepdims=True) / 127
+        assert (np.abs(rounded[name] - x) <= 0.501 * step).all()
+    smaller, larger = (sum(x.nbytes for x in some.values()) for some in (quantised(whole), whole))
+    assert smaller < larger / 3
+    assert epcx.load(small.path, "2").play(20)["collector"]["reward"]["error"] > 0
+
+
+def test_rows_of_zeros_survive_8_bits(tmp_path):
+    stored = quantised({"w": np.float32([[0, 0], [1, -2]])})
+    np.testing.assert_allclose(dequantised(tmp_path, stored)["w"], [[0, 0], [1, -2]], atol=0.01)
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        {"w.scale": np.ones((2, 1), np.float32)},
+        {"w": np.ones((2, 2), np.float32), "w.scale": np.ones((2, 1), np.float32)},
+        {"w": np.ones((2, 2), np.int8), "w.scale": np.ones((1, 1), np.float32)},
+    ],
+)
+def test_scales_without_weights_are_refused(tmp_path, stored):
+    with pytest.raises(InputError, match=r"w\.scale is the scale of no weights"):
+        dequantised(tmp_path, stored)
 
 
 def test_unfinished_run_is_not_published(error_of, run, tmp_path):

@@ -6,10 +6,9 @@ import secrets
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from itertools import groupby, product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -17,16 +16,17 @@ import numpy as np
 from epcx import cards, games
 from epcx.cards import CARD, README, Card
 from epcx.config import TrainConfig
-from epcx.errors import InputError, RunError, reason, whole_number
+from epcx.errors import InputError, RunError, choice, reason, whole_number
 from epcx.evaluation.study import MAIN_METHOD, finished
 from epcx.evolution.lineage import Lineage
 from epcx.hub import FORMAT, INDEX, HubFile, HubTeam, Index, is_within
 from epcx.presets import name_settings
 from epcx.runs.files import file_digest, write_bytes
 from epcx.runs.run import CONFIG, LINEAGE, LOCK, RunFolder, check_unused
-from epcx.runs.weights import load_weights, names_of
+from epcx.runs.weights import load_weights, names_of, quantised
 from epcx.teams import weights_metadata
 
+Precision = Literal["float32", "float16", "int8"]  # of published weights
 MAX_DEPTH = 3  # folders in one another, down to a run of a hub
 
 
@@ -36,19 +36,19 @@ def publish(
     sets: int | None = None,
     lines: int = 25,
     card: Card | None = None,
-    half: bool = False,
+    precision: Precision = "float32",
 ) -> RunFolder:
     """Without critics, snapshots and all but the best sets; with fewer lines of the log.
 
-    Weights may be in half precision. It is made in a folder beside and renamed, so that it is there
-    completely or not at all.
+    Weights may be stored with less precision. It is made in a folder beside and renamed, so that it
+    is there completely or not at all.
     """
-    config = check(source, folder, sets, lines)
+    config = check(source, folder, sets, lines, precision)
     theirs = Path(os.path.realpath(folder))
     temporary = theirs.parent / f".{theirs.name}-{secrets.token_hex(6)}"
     try:
         copy = RunFolder.create(temporary, source.settings, source.provenance)
-        fill(copy, source, config, sets, lines, half)
+        fill(copy, source, config, sets, lines, precision)
         if card is not None:
             write_bytes(temporary / CARD, cards.to_json(card))
             write_bytes(temporary / README, cards.to_markdown(source, card).encode())
@@ -63,8 +63,11 @@ def publish(
     return RunFolder.open(folder)
 
 
-def check(source: RunFolder, folder: Path, sets: int | None, lines: int) -> TrainConfig:
+def check(
+    source: RunFolder, folder: Path, sets: int | None, lines: int, precision: Precision
+) -> TrainConfig:
     """Refuses what cannot be published there."""
+    choice("precision", precision, Precision)
     if sets is not None:
         whole_number("sets", sets, 1)
     whole_number("lines", lines, 1)
@@ -86,7 +89,7 @@ def fill(
     config: TrainConfig,
     sets: int | None,
     lines: int,
-    half: bool,
+    precision: Precision,
 ) -> None:
     for population in source.stages():
         learner = config.make_learner(config.at(population))
@@ -95,14 +98,22 @@ def fill(
             for role in learner.game.members:
                 path, kind = source.weights(population, rank, role), weights_metadata(learner, role)
                 policies = load_weights(path, like, kind, learner.policies)
-                if half:
-                    policies = jax.tree.map(partial(in_half_precision, path), policies)
                 names = learner.policies(names_of(like))
                 pairs = zip(jax.tree.leaves(names), jax.tree.leaves(policies), strict=True)
-                copy.save_agents(population, rank, role, dict(pairs), kind)
+                copy.save_agents(population, rank, role, stored(path, dict(pairs), precision), kind)
     copy.write(LINEAGE, Lineage.from_json(source.lineage()).to_json())
     copy.append_metrics(list(thinned(source.metrics(), lines)))
     copy.write_result(source.result)
+
+
+def stored(
+    path: Path, weights: dict[str, np.ndarray], precision: Precision
+) -> dict[str, np.ndarray]:
+    if precision == "int8":
+        return quantised(weights)
+    if precision == "float16":
+        return {name: in_half_precision(path, x) for name, x in weights.items()}
+    return weights
 
 
 def in_half_precision(path: Path, x: np.ndarray) -> np.ndarray:
@@ -112,7 +123,9 @@ def in_half_precision(path: Path, x: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore"):
         rounded = x.astype(np.float16)
     if not np.isfinite(rounded).all():
-        raise InputError(f"{path} holds weights beyond 65504: publish them without --half")
+        raise InputError(
+            f"{path} holds weights beyond 65504: publish them with --precision float32 or int8"
+        )
     return rounded
 
 

@@ -42,9 +42,9 @@ class Publish:
     lines: int = 25
     """Lines of the log for each match and stage, at most: means over those of the run."""
 
-    half: bool = False
-    """Weights in half precision (float16), for half the size. Scores are those of the whole
-    weights."""
+    precision: publish.Precision = "float32"
+    """How weights are stored: float32, float16 (half the size) or int8 (a quarter; rows of weights
+    have a scale each). Scores are those of the weights of the run."""
 
     episodes: int = 2_000
     """Episodes of each game for the scores: of all stages, with themselves and with scripted
@@ -56,10 +56,12 @@ class Publish:
     def run(self) -> None:
         whole_number("episodes", self.episodes, 0, MAX_EPISODES)
         run = RunFolder.open(resolve(self.run_folder))
-        publish.check(run, self.out, self.sets, self.lines)  # before games are played
+        publish.check(
+            run, self.out, self.sets, self.lines, self.precision
+        )  # before games are played
         scores = measure(run, self.episodes) if self.episodes else ()
         card = Card(self.licence, self.episodes, scores)
-        copy = publish.publish(run, self.out, self.sets, self.lines, card, self.half)
+        copy = publish.publish(run, self.out, self.sets, self.lines, card, self.precision)
         size = sum(path.stat().st_size for path in copy.path.rglob("*") if path.is_file())
         path = printable(copy.path)
         print(f"{path}: {format_bytes(size)}; try: epcx evaluate {path}")

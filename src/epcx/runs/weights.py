@@ -16,6 +16,7 @@ from epcx.errors import InputError
 from epcx.runs.files import MAX_WEIGHTS, check_file
 
 FORMAT = "epcx agent set 1"
+SCALE = ".scale"  # behind the name of weights that are stored in 8 bits
 
 
 def save_weights(tree: PyTree, metadata: dict[str, str]) -> bytes:
@@ -33,7 +34,7 @@ def load_weights(
     """The arrays of a file in the shape of `like`, whose first axis may have any length.
 
     Or a part of them; the file need not have the others. `metadata` is what it must say of itself.
-    Weights that were stored in half precision become float32 again.
+    Weights that were stored in 16 or 8 bits become float32 again.
     """
     found, arrays = read(path)
     for name, value in metadata.items():
@@ -72,14 +73,39 @@ def read(path: Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
         check_file(path, MAX_WEIGHTS)
         with safe_open(path, framework="np") as file:
             metadata = file.metadata() or {}
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError, ValueError, AttributeError):
         # The last two: arrays of kinds that NumPy does not have.
         raise InputError(f"{path} cannot be read as weights of epcx") from None
     if metadata.get("format") != FORMAT:
         shown = json.dumps(metadata.get("format"))
         raise InputError(f"{path} has format {shown}, but this version reads '{FORMAT}'")
-    return metadata, arrays
+    return metadata, dequantised(path, stored)
+
+
+def quantised(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Float32 in 8 bits: integers from -127 to 127 for each row of weights, and its scale."""
+    stored = {}
+    for name, x in arrays.items():
+        if x.dtype != np.float32:
+            stored[name] = x
+            continue
+        scale = np.abs(x).max(-1, keepdims=True) / np.float32(127)
+        stored[name] = np.round(x / np.where(scale > 0, scale, 1)).astype(np.int8)
+        stored[name + SCALE] = scale
+    return stored
+
+
+def dequantised(path: Path, stored: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The inverse of `quantised`, up to rounding; other arrays as they are."""
+    arrays = {name: x for name, x in stored.items() if not name.endswith(SCALE)}
+    for name in stored.keys() - arrays.keys():
+        whole, scale = name.removesuffix(SCALE), stored[name]
+        x = arrays.get(whole)
+        if x is None or x.dtype != np.int8 or scale.shape != (*x.shape[:-1], 1):
+            raise InputError(f"{path} is damaged: {name} is the scale of no weights in it")
+        arrays[whole] = x * scale.astype(np.float32)
+    return arrays
 
 
 def digest(path: Path) -> str:
