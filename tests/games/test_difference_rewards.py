@@ -1,6 +1,5 @@
 """Difference rewards of the particle games, against the rules without one agent at a time."""
 
-from dataclasses import replace
 from functools import cache
 
 import jax
@@ -22,36 +21,20 @@ def crowded(name):
     return game, jax.tree.map(lambda *x: jnp.stack(x, -1), *worlds)
 
 
-def team_rewards(game, worlds):
+def team_rewards(game, worlds, position):
     """The sum over the members of each agent's role."""
-    reward = np.asarray(game.resolve(worlds, worlds.position).reward)
+    reward = np.asarray(game.resolve(worlds, position).reward)
     sums = [np.broadcast_to(reward[m].sum(0), reward[m].shape) for m in game.members.values()]
     return np.concatenate(sums)
 
 
-def far_away(worlds, agent):
-    return replace(worlds, position=worlds.position.at[agent].set(1000.0 + agent))
-
-
-def dead(worlds, agent):
-    return replace(worlds, alive=worlds.alive.at[agent].set(False))
-
-
-@pytest.mark.parametrize(
-    ("name", "absent"),
-    [
-        ("grassland", far_away),
-        ("adversarial-battle", dead),
-        ("food-collection", far_away),
-        ("predator-prey", far_away),
-    ],
-)
-def test_difference_reward_is_what_the_team_loses_without_the_agent(name, absent):
+@pytest.mark.parametrize("name", PARTICLE_GAMES)
+def test_difference_reward_is_what_the_team_loses_if_the_agent_is_far_away(name):
     game, worlds = crowded(name)
     found = game.resolve(worlds, worlds.position).difference
-    together = team_rewards(game, worlds)
+    together = team_rewards(game, worlds, worlds.position)
     for agent in range(game.num_agents):
-        without = team_rewards(game, absent(worlds, agent))
+        without = team_rewards(game, worlds, worlds.position.at[agent].set(1000.0 + agent))
         np.testing.assert_allclose(found[agent], (together - without)[agent], atol=1e-4)
 
 

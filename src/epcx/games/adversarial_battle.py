@@ -76,12 +76,11 @@ class AdversarialBattle(ParticleGame):
             [jnp.broadcast_to(count(alive[team], 0), alive[team].shape) for team in (first, second)]
         )
         to_enemy = jnp.concatenate([nearest(apart, both, 1), nearest(apart, both, 0)])
-        reward = jnp.concatenate(
-            [jnp.where(alive[first], team1, 0.0), jnp.where(alive[second], team2, 0.0)]
-        )
         return Resolution(
-            reward=reward,
-            difference=reward + own * (members - 1),  # its own reward, and what it gives the others
+            reward=jnp.concatenate(
+                [jnp.where(alive[first], team1, 0.0), jnp.where(alive[second], team2, 0.0)]
+            ),
+            difference=own * members,
             shaping=-FOOD_SHAPING * nearest(to_food, alive[:, None], 1) - ENEMY_SHAPING * to_enemy,
             died=jnp.concatenate([died1, died2]),
             ate=ate,
