@@ -26,7 +26,7 @@ from epcx.runs.run import CONFIG, LINEAGE, LOCK, RunFolder, check_unused
 from epcx.runs.weights import load_weights, names_of, quantised
 from epcx.teams import weights_metadata
 
-Precision = Literal["float32", "float16", "int8"]  # of published weights
+Precision = Literal["float32", "float16", "int8", "int4"]  # of published weights
 MAX_DEPTH = 3  # folders in one another, down to a run of a hub
 
 
@@ -109,8 +109,8 @@ def fill(
 def stored(
     path: Path, weights: dict[str, np.ndarray], precision: Precision
 ) -> dict[str, np.ndarray]:
-    if precision == "int8":
-        return quantised(weights)
+    if precision in ("int8", "int4"):
+        return quantised(weights, 8 if precision == "int8" else 4)
     if precision == "float16":
         return {name: in_half_precision(path, x) for name, x in weights.items()}
     return weights

@@ -43,8 +43,8 @@ class Publish:
     """Lines of the log for each match and stage, at most: means over those of the run."""
 
     precision: publish.Precision = "float32"
-    """How weights are stored: float32, float16 (half the size) or int8 (a quarter; rows of weights
-    have a scale each). Scores are those of the weights of the run."""
+    """How weights are stored: float32, float16 (half the size), int8 or int4 (some 30 or 20% of it:
+    integers, and a scale for each row). Scores are those of the weights of the run."""
 
     episodes: int = 2_000
     """Episodes of each game for the scores: of all stages, with themselves and with scripted

@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -16,7 +16,7 @@ from epcx.errors import InputError
 from epcx.runs.files import MAX_WEIGHTS, check_file
 
 FORMAT = "epcx agent set 1"
-SCALE = ".scale"  # behind the name of weights that are stored in 8 bits
+SCALE = ".scale"  # behind the name of weights that are stored as integers
 
 
 def save_weights(tree: PyTree, metadata: dict[str, str]) -> bytes:
@@ -34,7 +34,7 @@ def load_weights(
     """The arrays of a file in the shape of `like`, whose first axis may have any length.
 
     Or a part of them; the file need not have the others. `metadata` is what it must say of itself.
-    Weights that were stored in 16 or 8 bits become float32 again.
+    Weights that were stored with less precision become float32 again.
     """
     found, arrays = read(path)
     for name, value in metadata.items():
@@ -83,15 +83,22 @@ def read(path: Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
     return metadata, dequantised(path, stored)
 
 
-def quantised(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Float32 in 8 bits: integers from -127 to 127 for each row of weights, and its scale."""
+def quantised(arrays: dict[str, np.ndarray], bits: Literal[8, 4]) -> dict[str, np.ndarray]:
+    """Float32 as integers of some bits for each row of weights, and its scale.
+
+    Two integers of 4 bits are a byte; rows of odd length have 8 bits.
+    """
     stored = {}
     for name, x in arrays.items():
         if x.dtype != np.float32:
             stored[name] = x
             continue
-        scale = np.abs(x).max(-1, keepdims=True) / np.float32(127)
-        stored[name] = np.round(x / np.where(scale > 0, scale, 1)).astype(np.int8)
+        packed = bits == 4 and x.shape[-1] % 2 == 0
+        largest = 7 if packed else 127
+        scale = (np.abs(x).max(-1, keepdims=True) / largest).astype(np.float16)
+        levels = np.round(x / np.where(scale > 0, scale.astype(np.float32), 1))
+        integers = np.clip(levels, -largest, largest).astype(np.int8)
+        stored[name] = packed_pairs(integers) if packed else integers
         stored[name + SCALE] = scale
     return stored
 
@@ -102,10 +109,23 @@ def dequantised(path: Path, stored: dict[str, np.ndarray]) -> dict[str, np.ndarr
     for name in stored.keys() - arrays.keys():
         whole, scale = name.removesuffix(SCALE), stored[name]
         x = arrays.get(whole)
-        if x is None or x.dtype != np.int8 or scale.shape != (*x.shape[:-1], 1):
+        if x is None or x.dtype not in (np.int8, np.uint8) or scale.shape != (*x.shape[:-1], 1):
             raise InputError(f"{path} is damaged: {name} is the scale of no weights in it")
-        arrays[whole] = x * scale.astype(np.float32)
+        integers = unpacked_pairs(x) if x.dtype == np.uint8 else x
+        arrays[whole] = integers * scale.astype(np.float32)
     return arrays
+
+
+def packed_pairs(x: np.ndarray) -> np.ndarray:
+    """Integers from -7 to 7 in pairs: the first of each in the lower half of a byte."""
+    low, high = (x[..., i::2].astype(np.uint8) & 15 for i in range(2))
+    return low | high << 4
+
+
+def unpacked_pairs(x: np.ndarray) -> np.ndarray:
+    """The inverse of `packed_pairs`."""
+    halves = np.stack([x << 4, x & 0xF0], -1).view(np.int8) >> 4  # with their signs
+    return halves.reshape(*x.shape[:-1], -1)
 
 
 def digest(path: Path) -> str:
