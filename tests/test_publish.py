@@ -10,7 +10,7 @@ from safetensors import safe_open
 import epcx
 from epcx.cli import main
 from epcx.errors import InputError
-from epcx.publish import in_half_precision, publish, thinned
+from epcx.publish import publish, stored, thinned
 from epcx.runs.run import RunFolder
 from epcx.runs.weights import dequantised, quantised, read
 from tests.factories import make_run
@@ -89,10 +89,13 @@ def test_half_precision_rounds_the_weights_and_halves_the_file(run, copy, tmp_pa
     assert {x.dtype for x in jax.tree.leaves(policies)} == {np.dtype(np.float32)}
 
 
-def test_weights_too_large_for_half_precision_are_refused(run):
-    path = run.weights("2", 0, "collector")
-    with pytest.raises(InputError, match="beyond 65504: publish them with --precision float32"):
-        in_half_precision(path, np.float32([1.0, 70_000.0]))
+@pytest.mark.parametrize(("precision", "largest"), [("float16", 7e4), ("int8", 9e6), ("int4", 5e5)])
+def test_weights_too_large_for_a_precision_are_refused(run, precision, largest):
+    path, weights = run.weights("2", 0, "collector"), {"w": np.float32([[1.0, largest]])}
+    with pytest.raises(InputError, match=f"too large for {precision}: publish them with"):
+        stored(path, weights, precision)
+    assert stored(path, {"w": weights["w"] / 2}, precision)
+    assert stored(path, weights, "float32") is weights
 
 
 @pytest.mark.parametrize(("precision", "levels", "share"), [("int8", 127, 0.34), ("int4", 7, 0.25)])

@@ -109,24 +109,20 @@ def fill(
 def stored(
     path: Path, weights: dict[str, np.ndarray], precision: Precision
 ) -> dict[str, np.ndarray]:
-    if precision in ("int8", "int4"):
-        return quantised(weights, 8 if precision == "int8" else 4)
-    if precision == "float16":
-        return {name: in_half_precision(path, x) for name, x in weights.items()}
-    return weights
-
-
-def in_half_precision(path: Path, x: np.ndarray) -> np.ndarray:
-    """Float32 as float16, and other types as they are."""
-    if x.dtype != np.float32:
-        return x
-    with np.errstate(over="ignore"):
-        rounded = x.astype(np.float16)
-    if not np.isfinite(rounded).all():
+    """Weights as they are published; those that a smaller type cannot hold are refused."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        if precision in ("int8", "int4"):
+            small = quantised(weights, 8 if precision == "int8" else 4)
+        elif precision == "float16":
+            halves = {n: x.astype(np.float16) for n, x in weights.items() if x.dtype == np.float32}
+            small = weights | halves
+        else:
+            return weights
+    if not all(np.isfinite(x).all() for x in small.values()):
         raise InputError(
-            f"{path} holds weights beyond 65504: publish them with --precision float32 or int8"
+            f"{path} holds weights too large for {precision}: publish them with --precision float32"
         )
-    return rounded
+    return small
 
 
 def make_index(folder: Path) -> Index:

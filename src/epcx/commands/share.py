@@ -43,7 +43,7 @@ class Publish:
     """Lines of the log for each match and stage, at most: means over those of the run."""
 
     precision: publish.Precision = "float32"
-    """How weights are stored: float32, float16 (half the size), int8 or int4 (some 30 or 20% of it:
+    """How weights are stored: float32, float16 (half the size), int8 or int4 (27 or 15% of it:
     integers, and a scale for each row). Scores are those of the weights of the run."""
 
     episodes: int = 2_000
@@ -56,9 +56,8 @@ class Publish:
     def run(self) -> None:
         whole_number("episodes", self.episodes, 0, MAX_EPISODES)
         run = RunFolder.open(resolve(self.run_folder))
-        publish.check(
-            run, self.out, self.sets, self.lines, self.precision
-        )  # before games are played
+        # Before games are played.
+        publish.check(run, self.out, self.sets, self.lines, self.precision)
         scores = measure(run, self.episodes) if self.episodes else ()
         card = Card(self.licence, self.episodes, scores)
         copy = publish.publish(run, self.out, self.sets, self.lines, card, self.precision)
