@@ -96,16 +96,13 @@ def card_scores(team):
     return {(score["population"], score["role"], score["against"]): score for score in scores}
 
 
-def shown_on_page(page, population, label):
-    """Rewards and errors in the row of a player: those of each cell."""
-    lines = iter(page.read_text().splitlines())
+def row_of_best(population):
+    """Rewards and errors of the preset best on its page: those of each cell."""
+    lines = iter(BEST_PAGE.read_text().splitlines())
     assert any(line.startswith(f"| {population} |") for line in lines)
-    row = next(line for line in lines if line.startswith(f"| {label} |")).replace("*", "")
-    return [
-        [(float(mean), float(error)) for mean, error in found]
-        for cell in row.split("|")[2:-1]
-        if (found := re.findall(r"(-?[\d.,]+) ± ([\d.]+)", cell.replace(",000", "000")))
-    ]
+    row = next(line for line in lines if line.startswith("| **best** |")).replace("*", "")
+    cells = [re.findall(r"(-?[\d.]+) ± ([\d.]+)", cell) for cell in row.split("|")[2:-1]]
+    return [[(float(mean), float(error)) for mean, error in cell] for cell in cells]
 
 
 @pytest.mark.parametrize(
@@ -120,13 +117,13 @@ def test_page_of_the_preset_best_shows_the_scores_on_the_card_of_its_team(team, 
     """Against itself and against scripted players."""
     scores = card_scores(team)
     for population in populations:
-        cells = shown_on_page(BEST_PAGE, population, "**best**")
+        cells = row_of_best(population)
         for against, pairs in (("team", cells[0]), ("scripted", cells[-1])):
             for role, (mean, error) in zip(roles, pairs, strict=True):
                 score = scores[population, role, against]
-                assert error == pytest.approx(score["error"], rel=0.25, abs=0.06)
-                tolerance = 4 * (error**2 + score["error"] ** 2) ** 0.5
-                assert mean == pytest.approx(score["mean"], abs=tolerance)
+                # A cell has one digit behind the point, or three in all.
+                assert mean == pytest.approx(score["mean"], rel=0.005, abs=0.051)
+                assert error == pytest.approx(score["error"], rel=0.15, abs=0.051)
 
 
 @pytest.mark.parametrize(("team", "population"), [(BATTLE_TEAM, "4-4"), (GRASSLAND_TEAM, "12-8")])

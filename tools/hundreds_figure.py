@@ -1,7 +1,7 @@
 """Draws docs/images/hundreds.png: rewards and the cost of an update over the population.
 
-They are the outputs of `epcx crossplay --json` and `benchmarks.scale --json` in results/large:
-python tools/hundreds_figure.py
+They are in results/large: what `epcx crossplay --json` wrote, with players named by how they came
+about, and the times of `benchmarks.scale`. To draw it: python tools/hundreds_figure.py
 """
 
 import json
