@@ -20,6 +20,13 @@ def runs_pallas() -> bool:
         return False
 
 
+def prefers_loops() -> bool:
+    """Whether a program is for a CPU: it has few cores, and caches that fill up. Not if the program
+    is traced within `plain_only`, which may be for any machine.
+    """
+    return jax.default_backend() == "cpu" and plain_names() is None
+
+
 @contextlib.contextmanager
 def plain_only() -> Iterator[set[str]]:
     """Programs that are traced within are plain JAX: they run on any machine without epcx, and

@@ -10,6 +10,7 @@ from scipy.stats import chisquare
 
 from epcx import games
 from epcx.learners.rollout import (
+    MANY_ROWS,
     StepNoise,
     available_actions,
     gumbel_softmax,
@@ -86,14 +87,15 @@ def test_available_actions_follow_the_action_mask():
     np.testing.assert_array_equal(available_actions(game, "catcher")[..., 0], [[1], [1], [0]])
 
 
+@pytest.mark.parametrize("batch", [200, MANY_ROWS])  # all agents at once, or one by one
 @pytest.mark.parametrize("role", [None, "runner", "catcher"])
-def test_sampled_actions_are_one_hot_and_available_in_a_game_of_discrete_actions(role):
+def test_sampled_actions_are_one_hot_and_available_in_a_game_of_discrete_actions(role, batch):
     """The policies here are offsets of what they see, so that each has its own logits."""
     game = games.make(Ring, "2-1")
     members = slice(None) if role is None else game.members[role]
     offsets = 10 * jax.random.normal(jax.random.key(0), (3, 3))[members]
     policies = jax.tree_util.Partial(lambda offset, view: view + offset[:, None], offsets)
-    n, batch = len(offsets), 200
+    n = len(offsets)
     noise = jax.random.gumbel(jax.random.key(1), (3, n, batch))
     actions = np.asarray(sample_actions(game, policies, jnp.zeros((3, n, batch)), noise, role))
     scores = np.asarray(offsets).T[..., None] + np.asarray(noise)

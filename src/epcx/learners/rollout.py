@@ -1,5 +1,6 @@
 """Playing: how policies sample actions, and a step of many worlds. The batch is the last axis."""
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -7,9 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
+from epcx import backends
 from epcx.games import Game, Outcome, World
 
 MASKED_LOGIT = -1e9  # its softmax is exactly 0
+MANY_ROWS = 1024  # of all agents: fewer are faster at once, on any device
 
 
 def gumbel_softmax(
@@ -49,9 +52,26 @@ def action_logits(
 
     Far below zero for actions that they have not.
     """
-    logits = jax.vmap(lambda policy, view: policy(view), (0, -2), -2)(policies, views)
+    logits = outputs(policies, views)
     available = available_actions(game, role)
     return logits if available is None else jnp.where(available, logits, MASKED_LOGIT)
+
+
+def outputs(policies: PyTree, views: PyTree) -> Float[Array, "actions agents batch"]:
+    """Of every policy, given what its agent sees.
+
+    On a CPU, where all of them together would not stay in its cache, agent by agent.
+    """
+    agents, batch = len(jax.tree.leaves(policies)[0]), jax.tree.leaves(views)[0].shape[-1]
+    if not backends.prefers_loops() or agents * batch < MANY_ROWS:
+        return jax.vmap(lambda policy, view: policy(view), (0, -2), -2)(policies, views)
+
+    def of_agent(number: Int[Array, ""]) -> Float[Array, "actions batch"]:
+        policy = jax.tree.map(lambda x: x[number], policies)
+        seen = partial(jax.lax.dynamic_index_in_dim, index=number, axis=-2, keepdims=False)
+        return policy(jax.tree.map(seen, views))
+
+    return jax.lax.map(of_agent, jnp.arange(agents)).swapaxes(0, 1)
 
 
 def sample_actions(
