@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from epcx import methods, presets, trainer
+from epcx import concurrent_runs, methods, presets, trainer
 from epcx.callbacks import Callback
 from epcx.config import TrainConfig
 from epcx.errors import InputError, RunError, whole_number
@@ -111,7 +111,7 @@ def train_all(
     failures: list[str] = []
     for number, task in enumerate(tasks, 1):
         path, config = folder / task.name, task.config
-        if RunFolder.exists(path) and RunFolder.open(path).result.get("ended") == "finished":
+        if RunFolder.is_finished(path):
             runs.append(RunFolder.open(path))
             continue
         where = " ".join(config.populations)
@@ -125,3 +125,13 @@ def train_all(
             failures.append(f"{task.name}: {error}")
             callback.on_message(f"{task.name} failed: {error}")
     return runs, failures
+
+
+def train_at_once(
+    folder: Path, tasks: Sequence[Task], number: int, devices: int | None, callback: Callback
+) -> tuple[list[RunFolder], list[str]]:
+    """As `train_all`, so many runs at a time, each in a process of its own."""
+    wanted = [(folder / task.name, task.config) for task in tasks]
+    failures = concurrent_runs.train(wanted, number, devices, callback)
+    runs = [RunFolder.open(path) for path, _ in wanted if path not in failures]
+    return runs, [f"{path.name}: {why}" for path, why in failures.items()]

@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Annotated
 
 from epcx import games, library, presets, reproduce
-from epcx.errors import RunError, printable, whole_number
+from epcx.callbacks import Callback
+from epcx.concurrent_runs import MAX_AT_ONCE, leave_memory
+from epcx.errors import InputError, RunError, printable, whole_number
 from epcx.execution.execution_options import ExecutionOptions
 from epcx.methods import Budget
 from epcx.options import Flatten, Positional
 from epcx.reports.terminal import print_crossplay, print_evaluation, print_tasks
+from epcx.runs.run import RunFolder
 from epcx.teams import MAX_EPISODES
 from epcx.trainer import CHECKPOINT_SECONDS
 
@@ -180,6 +183,10 @@ class Reproduce:
     out: Path | None = None
     """The folder for runs and report; by default in reproductions/, named after game and preset."""
 
+    at_once: int = 1
+    """How many runs train at the same time, each in a process of its own with its share of the
+    devices: for runs that leave room on a GPU, or for one run per GPU or core."""
+
     execution: Annotated[ExecutionOptions, Flatten] = field(default_factory=ExecutionOptions)
 
     dry_run: bool = False
@@ -193,6 +200,8 @@ class Reproduce:
         folder = self.out or Path("reproductions") / f"{game.name}-{self.preset}"
         episodes = reproduce.EPISODES[self.preset] if self.episodes is None else self.episodes
         whole_number("episodes", episodes, 1, MAX_EPISODES)
+        if whole_number("at-once", self.at_once, 1, MAX_AT_ONCE) > 1:
+            self.check_at_once()
         tasks = reproduce.plan(
             folder / "runs",
             self.game,
@@ -208,11 +217,8 @@ class Reproduce:
         from epcx.reports.report import make_folder  # matplotlib takes half a second
 
         make_folder(folder / "report")  # what is wrong with it is found before days of training
-        with (
-            self.execution.executor(CHECKPOINT_SECONDS) as executor,
-            library.progress_bar(None) as callback,
-        ):
-            runs, failures = reproduce.train_all(folder / "runs", tasks, executor, callback)
+        with library.progress_bar(None) as callback:
+            runs, failures = self.train(folder / "runs", tasks, callback)
         if runs:
             title = f"epcx on {game.name}, preset {self.preset}"
             paths = [run.path for run in runs]
@@ -220,3 +226,22 @@ class Reproduce:
             print_report(written, self.json)
         if failures:
             raise RunError(f"{len(failures)} of {len(tasks)} runs failed: {'; '.join(failures)}")
+
+    def check_at_once(self) -> None:
+        self.execution.check()
+        if self.execution.engine != "local":
+            raise InputError(
+                f"at-once {self.at_once} does not go with engine {self.execution.engine}, which "
+                "trains the matches of a run at the same time"
+            )
+        leave_memory()
+
+    def train(
+        self, folder: Path, tasks: list[reproduce.Task], callback: Callback
+    ) -> tuple[list[RunFolder], list[str]]:
+        if self.at_once == 1:
+            with self.execution.executor(CHECKPOINT_SECONDS) as executor:
+                return reproduce.train_all(folder, tasks, executor, callback)
+        return reproduce.train_at_once(
+            folder, tasks, self.at_once, self.execution.devices, callback
+        )

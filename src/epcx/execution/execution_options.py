@@ -35,9 +35,8 @@ class ExecutionOptions:
     cpus_per_task: int | None = None
     """CPU cores of each Ray task; by default one."""
 
-    @contextlib.contextmanager
-    def executor(self, checkpoint_seconds: float) -> Iterator[Executor]:
-        """In a cluster, the state of matches is collected this often."""
+    def check(self) -> None:
+        """Refuses options of another engine."""
         ours = {"local": ("devices",), "ray": tuple(f.name for f in fields(self)[2:])}
         for engine, names in ours.items():
             for name in names:
@@ -47,6 +46,11 @@ class ExecutionOptions:
                         f"{option} {getattr(self, name)} does not go with engine {self.engine}: "
                         f"it is for engine {engine}"
                     )
+
+    @contextlib.contextmanager
+    def executor(self, checkpoint_seconds: float) -> Iterator[Executor]:
+        """In a cluster, the state of matches is collected this often."""
+        self.check()
         executor: Executor
         if self.engine == "local":
             use_all_cores()

@@ -94,6 +94,10 @@ class RunFolder:
         """Whether a run has begun there; a start that failed may have left a folder."""
         return (path / CONFIG).exists()
 
+    @classmethod
+    def is_finished(cls, path: Path) -> bool:
+        return cls.exists(path) and cls.open(path).result.get("ended") == "finished"
+
     def lock(self) -> None:
         """Keeps other processes from training in this folder, until this one ends."""
         try:
