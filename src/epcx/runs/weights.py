@@ -17,6 +17,7 @@ from epcx.runs.files import MAX_WEIGHTS, check_file
 
 FORMAT = "epcx agent set 1"
 SCALE = ".scale"  # behind the name of weights that are stored as integers
+MIN_PACKED = 16  # weights of a row that are stored with 4 bits
 
 
 def save_weights(tree: PyTree, metadata: dict[str, str]) -> bytes:
@@ -86,14 +87,15 @@ def read(path: Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
 def quantised(arrays: dict[str, np.ndarray], bits: Literal[8, 4]) -> dict[str, np.ndarray]:
     """Float32 as integers of some bits for each row of weights, and its scale.
 
-    Two integers of 4 bits are a byte; rows of odd length have 8 bits.
+    Two integers of 4 bits are a byte. Biases and short rows always have 8 bits: they are few, and
+    rounding them to 4 would cost more than rounding all others does.
     """
     stored = {}
     for name, x in arrays.items():
         if x.dtype != np.float32:
             stored[name] = x
             continue
-        packed = bits == 4 and x.shape[-1] % 2 == 0
+        packed = bits == 4 and takes_four_bits(x.shape)
         largest = 7 if packed else 127
         scale = (np.abs(x).max(-1, keepdims=True) / largest).astype(np.float16)
         levels = np.round(x / np.where(scale > 0, scale.astype(np.float32), 1))
@@ -101,6 +103,11 @@ def quantised(arrays: dict[str, np.ndarray], bits: Literal[8, 4]) -> dict[str, n
         stored[name] = packed_pairs(integers) if packed else integers
         stored[name + SCALE] = scale
     return stored
+
+
+def takes_four_bits(shape: tuple[int, ...]) -> bool:
+    """Whether these are weights of a layer with many inputs, stacked over the agents."""
+    return len(shape) > 2 and shape[-1] >= MIN_PACKED and shape[-1] % 2 == 0
 
 
 def dequantised(path: Path, stored: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
