@@ -19,6 +19,7 @@ BEST_PAGE = PAGE.parent / "best.md"
 BATTLE_TEAM = FOLDER.parent / "adversarial-battle" / "epc-best"
 GRASSLAND_TEAM = FOLDER.parent / "grassland" / "epc-best"
 LARGE_TEAM = FOLDER.parent / "large" / "grassland-384-256"
+LARGE_PAGE = BEST_PAGE.parent / "hundreds.md"
 POPULATIONS = ("3", "6", "12", "24")
 DIGITS = {"reward": 1, "coverage": 3}  # in the tables of the page, which come in this order
 ROWS = {
@@ -126,13 +127,28 @@ def test_page_of_the_preset_best_shows_the_scores_on_the_card_of_its_team(team, 
                 assert error == pytest.approx(score["error"], rel=0.15, abs=0.051)
 
 
-@pytest.mark.parametrize(("team", "population"), [(BATTLE_TEAM, "4-4"), (GRASSLAND_TEAM, "12-8")])
-def test_evaluation_of_the_best_teams_agrees_with_their_cards(team, population):
-    shown = epcx.load(str(team), population=population).play(episodes=300)
+@pytest.mark.parametrize(
+    ("team", "population", "episodes"),
+    [(BATTLE_TEAM, "4-4", 300), (GRASSLAND_TEAM, "12-8", 300), (LARGE_TEAM, "384-256", 24)],
+    ids=["battle", "grassland", "large"],
+)
+def test_evaluation_of_published_teams_agrees_with_their_cards(team, population, episodes):
+    shown = epcx.load(str(team), population=population).play(episodes=episodes)
     for role in shown:
         mine, score = shown[role]["reward"], card_scores(team)[population, role, "team"]
         error = (mine["error"] ** 2 + score["error"] ** 2) ** 0.5
         assert mine["mean"] == pytest.approx(score["mean"], abs=4 * error)
+
+
+def test_page_of_hundreds_shows_the_scores_on_the_card_of_its_team():
+    scores = card_scores(LARGE_TEAM)
+    rows = LARGE_PAGE.read_text().replace("*", "").splitlines()
+    (row,) = (line.split("|")[2:-1] for line in rows if line.startswith("| published |"))
+    for cell, against in ((row[0], "team"), (row[2], "scripted")):
+        shown = re.findall(r"(-?[\d.]+) ± ([\d.]+)", cell)
+        for role, (mean, error) in zip(("sheep", "wolf"), shown, strict=True):
+            score = scores["384-256", role, against]
+            assert (mean, error) == (f"{score['mean']:.1f}", f"{score['error']:.1f}")
 
 
 def test_team_of_640_has_weights_of_its_own_for_every_agent():
