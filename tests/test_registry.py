@@ -173,6 +173,15 @@ def test_class_is_found_by_the_entry_point_of_an_installed_package(kind, write, 
     assert reference(kind.registry.find(kind.name)) == kind.reference
 
 
+def test_metadata_of_packages_is_read_once(kind, monkeypatch, tmp_path):
+    read = []
+    monkeypatch.setattr("epcx.registry.entry_points", lambda group: read.append(group) or [])
+    monkeypatch.syspath_prepend(tmp_path)  # a path that has not been looked at yet
+    for _ in range(3):
+        kind.registry.find(kind.built_in.name)
+    assert read == [kind.registry.group]
+
+
 def test_entry_point_of_a_registered_class_is_not_ambiguous(kind, write, monkeypatch):
     write(**{kind.module: kind.source})
     found = kind.registry.register(kind.registry.find(kind.reference))

@@ -4,7 +4,8 @@ import importlib
 import os
 import sys
 from collections.abc import Callable
-from importlib.metadata import entry_points
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar
 
 from epcx.errors import InputError, nearest
@@ -15,6 +16,13 @@ T = TypeVar("T")
 def reference(cls: type) -> str:
     """What other processes can find a class by: `package.module:Class`."""
     return f"{cls.__module__}:{cls.__qualname__}"
+
+
+@cache
+def installed(group: str, path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
+    """What the packages in `path` announce. Reading them all takes milliseconds, and names are
+    looked up thousands of times in a comparison."""
+    return tuple(entry_points(group=group))
 
 
 class Registry(Generic[T]):
@@ -71,8 +79,8 @@ class Registry(Generic[T]):
         )
         raise InputError(f"unknown {self.kind} {name!r}{others}")
 
-    def _entry_points(self) -> list[Any]:
-        return list(entry_points(group=self.group))
+    def _entry_points(self) -> tuple[EntryPoint, ...]:
+        return installed(self.group, tuple(sys.path))
 
     def _load(self, text: str) -> Any:
         module, _, attribute = text.partition(":")

@@ -26,25 +26,23 @@ def variant(config: TrainConfig, configs: Sequence[TrainConfig], with_settings: 
     if with_settings and several and named != PAPER_SETTINGS:
         details.append(named.removeprefix("preset "))
     mine = schedule(config)
-    different = [
-        name
-        for name in mine
-        if any(schedule(other).get(name) != mine[name] for other in rivals(config, configs))
-    ]
+    others = [schedule(other) for other in rivals(config, configs, named)]
+    different = [name for name in mine if any(other.get(name) != mine[name] for other in others)]
     usual = schedule(of_preset(config, named))
     if any(mine[name] != usual.get(name) for name in different):
         details += [f"{name.replace('_', '-')} {mine[name]}" for name in different]
     return f"{config.method} ({', '.join(details)})" if details else config.method
 
 
-def rivals(config: TrainConfig, configs: Sequence[TrainConfig]) -> list[TrainConfig]:
-    """Trainings that would have the same name if their schedules did not differ."""
+def rivals(config: TrainConfig, configs: Sequence[TrainConfig], named: str) -> list[TrainConfig]:
+    """Trainings that would have the same name if their schedules did not differ: among others,
+    their settings are `named` alike."""
     return [
         other
         for other in configs
         if other.method == config.method
         and (other.learner, other.budget) == (config.learner, config.budget)
-        and presets.name_settings(other) == presets.name_settings(config)
+        and presets.name_settings(other) == named
         and (other.grows or other.population == config.population)
     ]
 
