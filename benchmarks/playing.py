@@ -32,8 +32,8 @@ class Benchmark:
     population: tuple[str, ...] = ()
     """One or more populations; by default the game's stages."""
 
-    network: tuple[str, ...] = ("attention", "equivariant")
-    """One or more networks, with their initial weights."""
+    network: tuple[str, ...] = ("relational", "equivariant")
+    """One or both of these networks, with their initial weights."""
 
     neighbours: int | None = None
     """How many of each type agents see; by default all."""

@@ -2,16 +2,19 @@
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
 from epcx import concurrent_runs, reproduce
 from epcx.cli import main
-from epcx.concurrent_runs import GPU_MEMORY, VISIBLE_GPUS, Machine, train
+from epcx.concurrent_runs import GPU_MEMORY, OLD_GPU_MEMORY, VISIBLE_GPUS, Machine, train
 from epcx.config import TrainConfig
+from epcx.execution.devices import MEMORY_LIMIT
 from epcx.execution.local import LocalExecutor
 from epcx.runs.run import RunFolder
 from tests.factories import RecordingCallback, make_run
@@ -27,11 +30,16 @@ def stop(number, frame):
     path.with_suffix(".signal").write_text(str(number))
     print("epcx: interrupted")
     sys.exit(130)
+def asked(number, frame):
+    path.with_suffix(".asked").write_text("")
+signal.signal(signal.SIGUSR1, asked)
 signal.signal(signal.SIGINT, stop)
 signal.signal(signal.SIGTERM, stop)
 path.with_suffix(".begun").write_text(str(os.getpid()))
 begin = time.monotonic()
-time.sleep(seconds)
+end = begin + seconds
+while (left := end - time.monotonic()) > 0:
+    time.sleep(left)
 path.with_suffix(".times").write_text(f"{begin} {time.monotonic()}")
 print("compiling")
 print("epcx: the disk is full" if code else "done")
@@ -122,26 +130,108 @@ def test_interrupt_is_passed_on_and_no_other_run_begins(tmp_path, children, numb
     assert not (tmp_path / "c.begun").exists()
 
 
+def test_request_for_a_checkpoint_is_passed_on(tmp_path, children):
+    children["a"] = (60, 0)
+
+    def ask():
+        wait_for(tmp_path / "a.begun")
+        os.kill(os.getpid(), signal.SIGUSR1)
+        while not (tmp_path / "a.asked").exists():
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=ask).start()
+    with pytest.raises(KeyboardInterrupt):
+        train(paths(tmp_path, "a"), 1, None, RecordingCallback())
+    assert (tmp_path / "a.asked").exists()
+
+
+def test_two_interrupts_while_processes_start_leave_none_behind(tmp_path, children, monkeypatch):
+    children.update(dict.fromkeys("abcd", (60, 0)))
+    starting, started = concurrent_runs.start, []
+
+    def start(*arguments):
+        started.append(starting(*arguments))
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGINT)
+        return started[-1]
+
+    monkeypatch.setattr(concurrent_runs, "start", start)
+    with pytest.raises(KeyboardInterrupt):
+        train(paths(tmp_path, *"abcd"), 4, None, RecordingCallback())
+    assert len(started) == 1
+    assert started[0].process.poll() is not None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells processes")
+def test_process_ends_when_the_one_that_started_it_is_killed(tmp_path):
+    """Without the chance to pass anything on."""
+    child = (
+        "import os, sys, time; from epcx import startup; startup.handle_signals(); "
+        "print(os.getpid(), startup.PARENT in os.environ, flush=True); time.sleep(60)"
+    )
+    parent = (
+        "import os, subprocess, sys; from epcx.startup import PARENT; "
+        f"subprocess.run([sys.executable, '-c', {child!r}], "
+        "env={**os.environ, PARENT: str(os.getpid())})"
+    )
+    process = subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True)
+    pid, inherited = process.stdout.readline().split()
+    assert inherited == "False"
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 20
+    while Path(f"/proc/{pid}").exists() and state_of(pid) != "Z":
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def state_of(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return "Z"
+
+
 def test_cores_are_divided_among_processes():
-    assert Machine("cpu", 8).share(1, 3) == (["--devices", "2"], {})
-    assert Machine("cpu", 2).share(3, 4) == (["--devices", "1"], {})
+    shares = [Machine("cpu", 8, 3000).share(slot, 3) for slot in range(3)]
+    assert [options for options, _ in shares] == [["--devices", n] for n in "233"]
+    assert [environment for _, environment in shares] == [{MEMORY_LIMIT: "1000"}] * 3
+    assert Machine("cpu", 2, 1000).share(3, 4) == (["--devices", "1"], {MEMORY_LIMIT: "250"})
+
+
+def test_free_memory_is_at_most_the_share_of_the_process(monkeypatch, error_of, tmp_path):
+    monkeypatch.setenv(MEMORY_LIMIT, "1000000")
+    message = error_of("train", "grassland", "--preset", "quick", "--out", tmp_path / "run")
+    assert "kB are free" in message
+    monkeypatch.setenv(MEMORY_LIMIT, "much")
+    message = error_of("train", "grassland", "--preset", "quick", "--out", tmp_path / "run")
+    assert "EPCX_MEMORY_LIMIT 'much' is not a whole number of bytes" in message
 
 
 def test_processes_get_gpus_of_their_own_or_a_share_of_the_memory_of_one(monkeypatch):
-    for name in (VISIBLE_GPUS, GPU_MEMORY):
+    for name in (VISIBLE_GPUS, GPU_MEMORY, OLD_GPU_MEMORY):
         monkeypatch.delenv(name, raising=False)
-    four = Machine("gpu", 4)
+    four = Machine("gpu", 4, 0)
     assert [four.share(slot, 2)[1] for slot in range(2)] == [
         {VISIBLE_GPUS: "0,1"},
         {VISIBLE_GPUS: "2,3"},
     ]
-    assert [four.share(slot, 5)[1][VISIBLE_GPUS] for slot in range(5)] == ["0", "1", "2", "3", "0"]
-    assert four.share(0, 5)[1][GPU_MEMORY] == "0.450"
-    assert Machine("gpu", 1).share(3, 4) == ([], {VISIBLE_GPUS: "0", GPU_MEMORY: "0.225"})
+    assert [four.share(slot, 3)[1][VISIBLE_GPUS] for slot in range(3)] == ["0", "1", "2,3"]
+    assert [four.share(slot, 5)[1] for slot in range(5)] == [
+        {VISIBLE_GPUS: "0", GPU_MEMORY: "0.450"},
+        {VISIBLE_GPUS: "1"},
+        {VISIBLE_GPUS: "2"},
+        {VISIBLE_GPUS: "3"},
+        {VISIBLE_GPUS: "0", GPU_MEMORY: "0.450"},
+    ]
+    assert Machine("gpu", 1, 0).share(3, 4) == ([], {VISIBLE_GPUS: "0", GPU_MEMORY: "0.225"})
     monkeypatch.setenv(VISIBLE_GPUS, "5,7")
-    monkeypatch.setenv(GPU_MEMORY, "0.1")
-    assert Machine("gpu", 2).share(1, 2)[1] == {VISIBLE_GPUS: "7"}
-    assert Machine("gpu", 2).share(1, 4)[1] == {VISIBLE_GPUS: "7"}
+    assert Machine("gpu", 2, 0).share(1, 2)[1] == {VISIBLE_GPUS: "7"}
+    for name in (GPU_MEMORY, OLD_GPU_MEMORY):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, "0.1")
+            assert Machine("gpu", 2, 0).share(1, 4)[1] == {VISIBLE_GPUS: "7"}
 
 
 def test_runs_at_once_are_the_same_as_one_after_the_other(tmp_path):

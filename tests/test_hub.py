@@ -113,7 +113,7 @@ def test_hub_names_stand_for_runs_everywhere(published, monkeypatch, capsys, tmp
 
 
 def test_teams_command_lists_the_hub(published, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "150")
+    monkeypatch.setenv("COLUMNS", "170")
     main(["teams", "--hub", str(published)])
     shown = capsys.readouterr().out
     row = next(line for line in shown.splitlines() if "food/epc" in line)

@@ -127,16 +127,23 @@ def test_integer_weights_keep_zeros_signs_and_places(tmp_path, bits):
     np.testing.assert_array_equal(found["seen"], stored["seen"])
 
 
-@pytest.mark.parametrize(
-    "stored",
-    [
-        {"w.scale": np.ones((2, 1), np.float32)},
-        {"w": np.ones((2, 2), np.float32), "w.scale": np.ones((2, 1), np.float32)},
-        {"w": np.ones((2, 2), np.int8), "w.scale": np.ones((1, 1), np.float32)},
-    ],
-)
-def test_scales_without_weights_are_refused(tmp_path, stored):
-    with pytest.raises(InputError, match=r"w\.scale is the scale of no weights"):
+@pytest.mark.parametrize("bits", [8, 4])
+def test_weights_may_be_called_scale_and_may_be_empty(tmp_path, bits):
+    weights = {
+        "norm.scale": np.ones((2, 16), np.float32),
+        "norm.bias": np.full((2, 3, 16), 2, np.float32),
+        "none": np.ones((2, 0), np.float32),
+    }
+    for arrays in (weights, quantised(weights, bits)):
+        found = dequantised(tmp_path, arrays)
+        assert found.keys() == weights.keys()
+        for name, x in weights.items():
+            np.testing.assert_allclose(found[name], x, rtol=2e-3)
+
+
+def test_scale_that_does_not_fit_its_weights_is_refused(tmp_path):
+    stored = {"w": np.ones((2, 2), np.int8), "w.scale": np.ones((1, 1), np.float16)}
+    with pytest.raises(InputError, match="the scale of w does not fit it"):
         dequantised(tmp_path, stored)
 
 

@@ -173,6 +173,20 @@ def test_class_is_found_by_the_entry_point_of_an_installed_package(kind, write, 
     assert reference(kind.registry.find(kind.name)) == kind.reference
 
 
+def test_package_that_is_installed_later_is_found(kind, write, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    assert "unknown" in refused(kind, kind.name)
+    write(**{kind.module: kind.source})
+    info = tmp_path / "plugin-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plugin\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        f"[{kind.registry.group}]\n{kind.name} = {kind.reference}\n"
+    )
+    importlib.invalidate_caches()
+    assert reference(kind.registry.find(kind.name)) == kind.reference
+
+
 def test_metadata_of_packages_is_read_once(kind, monkeypatch, tmp_path):
     read = []
     monkeypatch.setattr("epcx.registry.entry_points", lambda group: read.append(group) or [])

@@ -99,7 +99,7 @@ def test_load_refuses_what_the_run_does_not_have(folder):
     team = epcx.load(folder / "epc")
     with pytest.raises(epcx.InputError, match=r"no role 'cow': its roles are sheep, wolf"):
         team.role("cow")
-    with pytest.raises(epcx.InputError, match="another architecture or population"):
+    with pytest.raises(epcx.InputError, match="mlp was trained at 2-1, and its networks fit no"):
         epcx.load(folder / "mlp", "4-2")
     with pytest.raises(epcx.InputError, match="episodes 0 is not a whole number"):
         team.play(episodes=0)
@@ -139,7 +139,8 @@ def test_crossplay_prints_a_table_for_each_role(folder, capsys, monkeypatch):
     ("arguments", "complaint"),
     [
         (["scripted"], "no run is named"),
-        (["EPC", "nowhere"], "nowhere is not a run"),
+        (["EPC", "nowhere"], "nowhere is not a run: there is no such folder"),
+        (["EPC", "scriptd"], "nor a fixed player: did you mean scripted?"),
         (["EPC", "EPC"], "is named twice"),
         (["EPC@7-7"], "stage '7-7' is not in"),
         (["EPC@2-1:x"], "match 'x' in"),

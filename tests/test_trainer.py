@@ -283,6 +283,17 @@ def test_first_interrupt_is_noted_and_the_second_raises():
     assert signal.getsignal(signal.SIGINT) is before
 
 
+def test_termination_that_comes_twice_at_once_is_one(monkeypatch):
+    """Batch systems signal all processes of a job, and some of these pass it on."""
+    with Interrupts() as interrupts:
+        for _ in range(2):
+            signal.raise_signal(signal.SIGTERM)
+        assert interrupts.noted == signal.SIGTERM
+        monkeypatch.setattr("epcx.interrupts.REPEAT_SECONDS", 0)
+        with pytest.raises(Terminated):
+            signal.raise_signal(signal.SIGTERM)
+
+
 def test_training_fails_if_all_matches_diverge(tmp_path, monkeypatch):
     start = MatchTrainer.start
 

@@ -11,23 +11,26 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from epcx.callbacks import Callback
 from epcx.config import TrainConfig
 from epcx.errors import InputError, whole_number
-from epcx.execution.devices import local_devices
+from epcx.execution.devices import MEMORY_LIMIT, free_memory, local_devices
 from epcx.interrupts import Interrupts
 from epcx.runs.run import RunFolder
+from epcx.startup import PARENT
 
 MAX_AT_ONCE = 64
 POLL_SECONDS = 0.5
 GPU_MEMORY_SHARE = 0.9  # of a GPU, for all processes on it
-GPU_MEMORY = "XLA_PYTHON_CLIENT_MEM_FRACTION"
+GPU_MEMORY = "XLA_CLIENT_MEM_FRACTION"
+OLD_GPU_MEMORY = "XLA_PYTHON_CLIENT_MEM_FRACTION"  # XLA refuses both at once
 PREALLOCATE = "XLA_PYTHON_CLIENT_PREALLOCATE"
 VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
 
@@ -43,28 +46,32 @@ class Machine:
 
     platform: str
     devices: int
+    memory: int  # free bytes of all devices together
 
     @staticmethod
     def find(devices: int | None) -> "Machine":
         """The first `devices` devices, or all."""
         found = local_devices(devices)
-        return Machine(found[0].platform, len(found))
+        return Machine(found[0].platform, len(found), free_memory(found) * len(found))
 
     def share(self, slot: int, slots: int) -> tuple[list[str], dict[str, str]]:
         """Options and environment of the process in one of so many slots.
 
         Every process has devices of its own, or a part of one if there are more processes.
         """
-        each = max(1, self.devices // slots)
+        number = self.devices
+        if slots > number:
+            mine = [slot % number]
+        else:
+            mine = list(range(slot * number // slots, (slot + 1) * number // slots))
         if self.platform == "cpu":
-            return ["--devices", str(each)], {}
-        visible = os.environ.get(VISIBLE_GPUS) or ",".join(map(str, range(self.devices)))
-        gpus = visible.split(",")[: self.devices]
-        first = slot * each % len(gpus)
-        environment = {VISIBLE_GPUS: ",".join(gpus[first : first + each])}
-        neighbours = -(-slots // len(gpus))
-        if neighbours > 1 and GPU_MEMORY not in os.environ:
-            environment[GPU_MEMORY] = f"{GPU_MEMORY_SHARE / neighbours:.3f}"
+            return ["--devices", str(len(mine))], {MEMORY_LIMIT: str(self.memory // slots)}
+        visible = os.environ.get(VISIBLE_GPUS) or ",".join(map(str, range(number)))
+        gpus = visible.split(",")
+        environment = {VISIBLE_GPUS: ",".join(gpus[i] for i in mine)}
+        on_it = len(range(mine[0], slots, number))
+        if on_it > 1 and not {GPU_MEMORY, OLD_GPU_MEMORY} & os.environ.keys():
+            environment[GPU_MEMORY] = f"{GPU_MEMORY_SHARE / on_it:.3f}"
         return [], environment
 
 
@@ -107,19 +114,29 @@ def train(
     if not waiting:
         return failures
     machine = Machine.find(devices)
+    home = waiting[0][0].parent
+    home.mkdir(parents=True, exist_ok=True)
     running: dict[int, Training] = {}
     shown = 0  # episodes
     callback.on_stage(f"{len(wanted)} runs, {slots} at once", sum(length(c) for _, c in wanted))
-    with Interrupts() as interrupts, tempfile.TemporaryDirectory() as folder:
+    with (
+        Interrupts() as interrupts,
+        tempfile.TemporaryDirectory(prefix=".settings-", dir=home) as folder,
+    ):
         try:
             while (waiting or running) and interrupts.noted is None:
                 for slot in set(range(slots)) - set(running):
-                    if waiting:
+                    if waiting and interrupts.noted is None:
                         path, config = waiting.popleft()
                         callback.on_message(f"{config.method} at {stages(config)}, in {path}")
                         share = machine.share(slot, slots)
-                        running[slot] = start(path, config, Path(folder), *share)
+                        with interrupts.only_noted():
+                            running[slot] = start(path, config, Path(folder), *share)
                 time.sleep(POLL_SECONDS)
+                if interrupts.asked:
+                    interrupts.asked = False
+                    for training in running.values():
+                        training.process.send_signal(signal.SIGUSR1)
                 for slot, training in list(running.items()):
                     if training.process.poll() is not None:
                         del running[slot]
@@ -139,17 +156,29 @@ def start(
     path: Path, config: TrainConfig, folder: Path, options: list[str], environment: dict[str, str]
 ) -> Training:
     """Its output goes to a file beside the run. `folder` is for what it has to read."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(log_of(path), "ab") as log:
+    with open(log_of(path), "ab") as log, ignored(signal.SIGUSR1):
         process = subprocess.Popen(
             [*command(path, config, folder), *options],
-            env={**os.environ, **environment},
+            env={**os.environ, PARENT: str(os.getpid()), **environment},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C reaches this process only, which passes it on
         )
     return Training(path, config, process)
+
+
+@contextlib.contextmanager
+def ignored(number: int) -> Iterator[None]:
+    """Processes that are started within ignore a signal until they handle it themselves."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
 
 
 def command(path: Path, config: TrainConfig, folder: Path) -> list[str]:

@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
 from epcx.cache import private_folder
-from epcx.errors import InputError, printable, reason
+from epcx.errors import InputError, nearest, printable, reason
 from epcx.runs.files import json_digest, read_text, write_bytes
 from epcx.typed_json import from_json
 
@@ -113,7 +113,9 @@ class Index:
         for team in self.teams:
             if team.name == name:
                 return team
-        raise InputError(f"the hub {place} has no team {name!r}: epcx teams lists those it has")
+        others = nearest(name, (team.name for team in self.teams))
+        others = others or ": epcx teams lists those it has"
+        raise InputError(f"the hub {place} has no team {name!r}{others}")
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,14 @@
 import os
 import signal
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
+
+# SIGTERM may come twice at once: to all processes of a job, and from one that passes it on.
+REPEAT_SECONDS = 3.0
 
 
 class Terminated(KeyboardInterrupt):
@@ -20,6 +26,8 @@ class Interrupts:
     def __init__(self) -> None:
         self.noted: int | None = None  # the first signal
         self.asked = False
+        self.may_raise = True
+        self.when = 0.0  # of the first signal
         self.before: dict[int, Any] = {}
 
     def __enter__(self) -> "Interrupts":
@@ -33,9 +41,22 @@ class Interrupts:
         for number, handler in self.before.items():
             signal.signal(number, handler)
 
+    @contextmanager
+    def only_noted(self) -> Iterator[None]:
+        """Within, the second signal does not raise either."""
+        self.may_raise = False
+        try:
+            yield
+        finally:
+            self.may_raise = True
+
     def note(self, number: int, frame: FrameType | None) -> None:
-        self.check()
-        self.noted = number
+        if self.noted is not None:
+            repeated = number == self.noted == signal.SIGTERM
+            if self.may_raise and not (repeated and time.monotonic() - self.when < REPEAT_SECONDS):
+                self.check()
+            return
+        self.noted, self.when = number, time.monotonic()
         # Not through `print`: the signal may have come in the middle of one.
         os.write(2, b"\nstopping after this chunk; once more to stop at once\n")
 

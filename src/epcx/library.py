@@ -490,6 +490,8 @@ def player_source(player: str | Path | Run) -> PlayerSource:
     stage, _, match = place.partition(":")
     if match and not match.isdecimal():
         raise InputError(f"match {match!r} in {text} is not a whole number: write {folder}@6-4:1")
+    if not Path(folder).exists() and (meant := nearest(text, FIXED_PLAYERS)):
+        raise InputError(f"{text} is no folder of a run, nor a fixed player{meant}")
     return RunPlayers(text, RunFolder.open(resolve(folder)), stage or None, int(match or 0))
 
 

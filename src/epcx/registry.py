@@ -61,6 +61,8 @@ class Registry(Generic[T]):
             raise InputError(f"{name!r} is not a {self.kind}: give its name, module:Name or class")
         if ":" in name:
             return self._checked(self._load(name), name)
+        if name not in self.names():
+            installed.cache_clear()  # a package may have been installed since, as in a notebook
         points = [point for point in self._entry_points() if point.name == name]
         known = [reference(self.known[name])] if name in self.known else []
         sources = list(dict.fromkeys([*known, *(point.value for point in points)]))

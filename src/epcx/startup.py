@@ -17,7 +17,10 @@ from typing import NoReturn
 # Frames of code in which no exception may be raised: imports, and the set-up of JAX's devices.
 FRAGILE = ("<frozen importlib", "xla_bridge.py")
 
+PR_SET_PDEATHSIG = 1  # of <sys/prctl.h>
 GRACE = 3.0  # seconds for a KeyboardInterrupt to end the command
+
+PARENT = "EPCX_PARENT"  # the process without which this one is to end
 
 _may_raise = False
 _leaving = threading.Lock()
@@ -33,6 +36,18 @@ def handle_signals() -> None:
     for number, handler in ((signal.SIGINT, _interrupted), (signal.SIGTERM, _terminated)):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` and scripts ask for
             signal.signal(number, handler)
+    if parent := os.environ.pop(PARENT, ""):
+        end_with(int(parent))
+
+
+def end_with(parent: int) -> None:
+    """Has Linux send SIGTERM to this process when its parent is gone, however it ended."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:  # gone already
+            leave("terminated", 143)
 
 
 @contextmanager

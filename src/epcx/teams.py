@@ -73,6 +73,11 @@ class RunPlayers:
     def player(self, game: Game, role: str) -> Player:
         """Where a role has more seats than there are agents, agents take several."""
         learner, stage = self.learner(game), self.stage_at(game)
+        if stage != str(game.population) and not learner.any_population:
+            raise InputError(
+                f"{self.run.path} was trained at {stage}, and its networks fit no other population "
+                f"such as {game.population}"
+            )
         (match,) = matches_of(self.run, stage, self.match)
         path = self.run.weights(stage, match, game.role(role).name)
         if not path.exists():

@@ -113,6 +113,12 @@ def test_scripted_opponents_need_a_script_and_opponents():
     assert not MAPPO(games.make("food-collection", "3"), config).scripted_seats.any()
 
 
+def test_minibatches_need_a_step_each():
+    config = replace(SMALL, num_envs=4, minibatches=101)
+    with pytest.raises(InputError, match=r"minibatches 101 are more than the 100 steps of an"):
+        MAPPO(games.make("food-collection", "3"), config)
+
+
 def test_advantages_are_normalised_over_the_living(played):
     alive = np.asarray(played[1].alive)
     raw = np.random.default_rng(0).normal(3, 5, alive.shape)

@@ -12,11 +12,13 @@ from epcx import games
 from epcx.learners.rollout import (
     MANY_ROWS,
     StepNoise,
+    action_logits,
     available_actions,
     gumbel_softmax,
     sample_actions,
     step_worlds,
 )
+from epcx.networks.agent import ARCHITECTURES
 from tests.games.ring import Ring
 
 SAMPLES = 20_000
@@ -87,17 +89,31 @@ def test_available_actions_follow_the_action_mask():
     np.testing.assert_array_equal(available_actions(game, "catcher")[..., 0], [[1], [1], [0]])
 
 
-@pytest.mark.parametrize("batch", [200, MANY_ROWS])  # all agents at once, or one by one
+@pytest.mark.parametrize("batch", [2, MANY_ROWS // 2])  # all agents at once, or one by one
+@pytest.mark.parametrize("role", [None, "wolf"])
+def test_logits_are_those_of_each_policy_for_what_its_agent_sees(role, batch):
+    game, network = games.make("grassland", "2-1"), ARCHITECTURES["relational"]
+    keys = jax.random.split(jax.random.key(0), game.num_agents)
+    each = [network.policy(key, game) for key in keys][slice(None) if role is None else slice(2, 3)]
+    views = network.views(game, game.reset_batch(jax.random.split(jax.random.key(1), batch)))
+    first = game.num_agents - len(each)
+    views = jax.tree.map(lambda x: x[..., first:, :], views)
+    logits = action_logits(game, jax.tree.map(lambda *x: jnp.stack(x), *each), views, role)
+    for i, policy in enumerate(each):
+        expected = policy(jax.tree.map(lambda x, i=i: x[..., i, :], views))
+        np.testing.assert_allclose(logits[:, i], expected, atol=1e-5)
+
+
 @pytest.mark.parametrize("role", [None, "runner", "catcher"])
-def test_sampled_actions_are_one_hot_and_available_in_a_game_of_discrete_actions(role, batch):
+def test_sampled_actions_are_one_hot_and_available_in_a_game_of_discrete_actions(role):
     """The policies here are offsets of what they see, so that each has its own logits."""
     game = games.make(Ring, "2-1")
     members = slice(None) if role is None else game.members[role]
     offsets = 10 * jax.random.normal(jax.random.key(0), (3, 3))[members]
     policies = jax.tree_util.Partial(lambda offset, view: view + offset[:, None], offsets)
     n = len(offsets)
-    noise = jax.random.gumbel(jax.random.key(1), (3, n, batch))
-    actions = np.asarray(sample_actions(game, policies, jnp.zeros((3, n, batch)), noise, role))
+    noise = jax.random.gumbel(jax.random.key(1), (3, n, 200))
+    actions = np.asarray(sample_actions(game, policies, jnp.zeros((3, n, 200)), noise, role))
     scores = np.asarray(offsets).T[..., None] + np.asarray(noise)
     available = game.action_mask[members].T[..., None]
     choice = np.where(available, scores, -np.inf).argmax(0)

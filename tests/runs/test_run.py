@@ -188,7 +188,7 @@ def test_mlp_networks_fit_one_population_only(tmp_path):
     learner = config.make_learner(GAME)
     agents = jax.jit(jax.vmap(learner.init))(jax.random.split(jax.random.key(0), 1))
     save_agents(run, learner, agents)
-    with pytest.raises(InputError, match="another architecture or population"):
+    with pytest.raises(InputError, match="its networks fit no other population"):
         teams.open_team(run, "4-2")
 
 

@@ -65,7 +65,7 @@ class Evaluate:
             print(json.dumps(found.to_json(), indent=2))
         else:
             game = games.make(found.game, found.population, **found.options)
-            print_evaluation(game, found.matches, found.paper)
+            print_evaluation(game, found.matches, found.paper, found.stage)
 
 
 @dataclass(frozen=True)
@@ -196,12 +196,12 @@ class Reproduce:
     """Print the plan, or the results of all games, as JSON."""
 
     def run(self) -> None:
+        if whole_number("at-once", self.at_once, 1, MAX_AT_ONCE) > 1:
+            self.check_at_once()  # before a game of one's own is imported, which may use JAX
         game = games.find(self.game)
         folder = self.out or Path("reproductions") / f"{game.name}-{self.preset}"
         episodes = reproduce.EPISODES[self.preset] if self.episodes is None else self.episodes
         whole_number("episodes", episodes, 1, MAX_EPISODES)
-        if whole_number("at-once", self.at_once, 1, MAX_AT_ONCE) > 1:
-            self.check_at_once()
         tasks = reproduce.plan(
             folder / "runs",
             self.game,

@@ -19,7 +19,7 @@ from epcx.options import Positional
 from epcx.runs.run import RunFolder
 from epcx.teams import MAX_EPISODES
 
-WIDE = 120  # columns: enough for all of the table
+WIDE = 160  # columns: enough for all of the table
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,8 @@ def print_teams(index: Index, place: str) -> None:
         best = headline(team.scores)
         roles = [f"{printable(role)} " if len(best) > 1 else "" for role, _, _ in best]
         mine, fixed = ([row[column] for row in best] for column in (1, 2))
-        trained = [printable(f"{team.method}, {team.trained_with}"), str(team.seed)]
+        settings = team.trained_with if team.trained_with.startswith("preset ") else "own settings"
+        trained = [printable(f"{team.method}, {settings}"), str(team.seed)]
         cells = [
             printable(team.name),
             printable(" ".join(team.populations)),
@@ -120,6 +121,8 @@ def print_teams(index: Index, place: str) -> None:
         table.add_row(*map(escape, cells))
     console.print(f"{escape(printable(place))}: task reward at the largest population")
     console.print(table)
+    if not wide:
+        console.print(f"--json, or {WIDE} columns, show all: method, settings, seed and errors too")
     console.print("use one as hub:NAME, such as: epcx evaluate " + escape(f"hub:{example(index)}"))
 
 

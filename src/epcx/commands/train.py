@@ -28,7 +28,7 @@ class Train:
     """Where the other defaults come from: paper (the paper's schedule; without this option it is
     taken if it does not take more than an hour on this machine), best (the same schedule with the
     best learner and networks known), large (up to hundreds of agents, with neighbourhoods; for a
-    GPU), quick (minutes on a laptop) or smoke (seconds, to see whether it works)."""
+    GPU), quick (minutes on a laptop) or smoke (a minute, to see whether it works)."""
 
     out: Path | None = None
     """The folder of the run; by default in runs/, named after game, population, method and seed."""

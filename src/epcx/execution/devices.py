@@ -8,10 +8,11 @@ from typing import Any
 import jax
 
 from epcx.cache import private_folder
-from epcx.errors import whole_number
+from epcx.errors import InputError, whole_number
 from epcx.runs.provenance import cores
 
 CONFIG: Any = jax.config
+MEMORY_LIMIT = "EPCX_MEMORY_LIMIT"  # bytes that this process may take of the machine's memory
 
 
 def on_cpu() -> bool:
@@ -57,8 +58,17 @@ def free_memory(devices: Sequence[jax.Device]) -> int:
     with contextlib.suppress(OSError), open("/proc/meminfo") as file:
         for line in file:
             if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024 // len(devices)
+                available = int(line.split()[1]) * 1024
+                return min(available, memory_limit()) // len(devices)
     return 2**63
+
+
+def memory_limit() -> int:
+    """That of processes that share the machine."""
+    text = os.environ.get(MEMORY_LIMIT, str(2**63))
+    if not text.isascii() or not text.isdigit():
+        raise InputError(f"{MEMORY_LIMIT} {text!r} is not a whole number of bytes")
+    return int(text)
 
 
 def format_bytes(number: int) -> str:

@@ -134,6 +134,12 @@ class MAPPO(NetworkLearner):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        config, horizon = self.config, self.game.horizon
+        if config.minibatches > config.num_envs * horizon:
+            raise InputError(
+                f"minibatches {config.minibatches} are more than the {config.num_envs * horizon} "
+                f"steps of an update ({config.num_envs} worlds of {horizon} steps)"
+            )
         if self.scripted_seats.any() and not self.game.has_script:
             raise InputError(
                 f"scripted-opponents {self.config.scripted_opponents} do not go with "

@@ -10,9 +10,11 @@ from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from epcx import backends
 from epcx.games import Game, Outcome, World
+from epcx.networks.relational import RelationalPolicy
 
 MASKED_LOGIT = -1e9  # its softmax is exactly 0
 MANY_ROWS = 1024  # of all agents: fewer are faster at once, on any device
+MANY_WORLDS = 8  # likewise
 
 
 def gumbel_softmax(
@@ -60,10 +62,11 @@ def action_logits(
 def outputs(policies: PyTree, views: PyTree) -> Float[Array, "actions agents batch"]:
     """Of every policy, given what its agent sees.
 
-    On a CPU, where all of them together would not stay in its cache, agent by agent.
+    On a CPU relational networks, of which all together would not stay in its cache, agent by agent.
     """
     agents, batch = len(jax.tree.leaves(policies)[0]), jax.tree.leaves(views)[0].shape[-1]
-    if not backends.prefers_loops() or agents * batch < MANY_ROWS:
+    many = batch >= MANY_WORLDS and agents * batch >= MANY_ROWS
+    if not (many and isinstance(policies, RelationalPolicy) and backends.prefers_loops()):
         return jax.vmap(lambda policy, view: policy(view), (0, -2), -2)(policies, views)
 
     def of_agent(number: Int[Array, ""]) -> Float[Array, "actions batch"]:

@@ -96,11 +96,17 @@ def print_evaluation(
     game: Game,
     results: list[dict[str, Any]],
     published: Mapping[str, Mapping[str, float]] | None = None,
+    stage: str | None = None,
 ) -> None:
-    """A table per match with a row per statistic, and the paper's numbers if there are any."""
+    """A table per match with a row per statistic, and the paper's numbers if there are any.
+
+    Agents of another stage than that of the population are named.
+    """
     console = Console(highlight=False)
     per = "team" if len(game.roles) > 1 else "agent"
-    console.print(f"{title_of(game)}: means per {per} and episode ± standard error", style="bold")
+    agents = "" if stage in (None, str(game.population)) else f", agents of stage {stage}"
+    heading = f"{title_of(game)}{agents}: means per {per} and episode ± standard error"
+    console.print(heading, style="bold")
     for result in results:
         table = Table(box=None, padding=(0, 2), header_style="")
         table.add_column(f"match {result['match']}", no_wrap=True)

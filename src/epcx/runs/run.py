@@ -83,7 +83,8 @@ class RunFolder:
     def open(cls, path: Path) -> "RunFolder":
         config = read_json(path, CONFIG)
         if config is None:
-            raise InputError(f"{path} is not a run: it has no {CONFIG}")
+            why = f"it has no {CONFIG}" if path.exists() else "there is no such folder"
+            raise InputError(f"{path} is not a run: {why}")
         if not isinstance(config, dict):
             raise InputError(f"{path / CONFIG} is damaged: it holds no settings")
         check_format(path, config)

@@ -92,7 +92,7 @@ def quantised(arrays: dict[str, np.ndarray], bits: Literal[8, 4]) -> dict[str, n
     """
     stored = {}
     for name, x in arrays.items():
-        if x.dtype != np.float32:
+        if x.dtype != np.float32 or not x.size:
             stored[name] = x
             continue
         packed = bits == 4 and takes_four_bits(x.shape)
@@ -111,15 +111,19 @@ def takes_four_bits(shape: tuple[int, ...]) -> bool:
 
 
 def dequantised(path: Path, stored: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The inverse of `quantised`, up to rounding; other arrays as they are."""
-    arrays = {name: x for name, x in stored.items() if not name.endswith(SCALE)}
-    for name in stored.keys() - arrays.keys():
-        whole, scale = name.removesuffix(SCALE), stored[name]
-        x = arrays.get(whole)
-        if x is None or x.dtype not in (np.int8, np.uint8) or scale.shape != (*x.shape[:-1], 1):
-            raise InputError(f"{path} is damaged: {name} is the scale of no weights in it")
+    """The inverse of `quantised`, up to rounding; other arrays as they are.
+
+    Weights may be called `scale` themselves, as those of a normalisation are.
+    """
+    arrays = dict(stored)
+    for name, x in stored.items():
+        if x.dtype not in (np.int8, np.uint8) or name + SCALE not in stored:
+            continue
+        scale = arrays.pop(name + SCALE)
+        if scale.shape != (*x.shape[:-1], 1):
+            raise InputError(f"{path} is damaged: the scale of {name} does not fit it")
         integers = unpacked_pairs(x) if x.dtype == np.uint8 else x
-        arrays[whole] = integers * scale.astype(np.float32)
+        arrays[name] = integers * scale.astype(np.float32)
     return arrays
 
 
