@@ -65,8 +65,13 @@ def outputs(policies: PyTree, views: PyTree) -> Float[Array, "actions agents bat
     On a CPU relational networks, of which all together would not stay in its cache, agent by agent.
     """
     agents, batch = len(jax.tree.leaves(policies)[0]), jax.tree.leaves(views)[0].shape[-1]
-    many = batch >= MANY_WORLDS and agents * batch >= MANY_ROWS
-    if not (many and isinstance(policies, RelationalPolicy) and backends.prefers_loops()):
+    in_turn = (
+        isinstance(policies, RelationalPolicy)
+        and backends.prefers_loops()  # before sizes, which exported programs do not know
+        and batch >= MANY_WORLDS
+        and agents * batch >= MANY_ROWS
+    )
+    if not in_turn:
         return jax.vmap(lambda policy, view: policy(view), (0, -2), -2)(policies, views)
 
     def of_agent(number: Int[Array, ""]) -> Float[Array, "actions batch"]:
