@@ -42,7 +42,9 @@ def handles(pid, number):
 @pytest.mark.parametrize("name", ["train", "evaluate"])
 def test_signal_during_start_ends_with_one_sentence(tmp_path, name, number, code, sentence):
     for delay in DELAYS[:: 1 if number == signal.SIGINT else 4]:
-        run = ("food-collection", "--preset", "paper", "--out", tmp_path / str(delay))
+        # Small buffers, for the memory that other programs leave.
+        run = ("food-collection", "--preset", "paper", "--buffer-size", "50000", "--out")
+        run = (*run, tmp_path / str(delay))
         process = start(name, *(run if name == "train" else (RUN, "--episodes", "100000")))
         time.sleep(delay)
         process.send_signal(number)

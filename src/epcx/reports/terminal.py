@@ -127,7 +127,9 @@ def statistic_cells(
 ) -> Iterator[str]:
     """A statistic of every role, each followed by the paper's where that has any of the role."""
     for role, column in columns.items():
-        yield f"{column[name]['mean']:.2f} ± {column[name]['error']:.2f}"
+        mean, error = column[name]["mean"], column[name]["error"]
+        digits = 3 if 0 < error < 0.01 else 2
+        yield f"{mean:.{digits}f} ± {error:.{digits}f}"
         if role in published:
             yield f"{published[role][name]:.2f}" if name in published[role] else ""
 
