@@ -11,7 +11,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 from unittest import mock
 
 import jax
@@ -32,8 +32,8 @@ class Benchmark:
     population: tuple[str, ...] = ()
     """One or more populations; by default the game's stages."""
 
-    network: tuple[str, ...] = ("relational", "equivariant")
-    """One or both of these networks, with their initial weights."""
+    network: tuple[Literal["relational", "equivariant"], ...] = ("relational", "equivariant")
+    """One or both, with their initial weights; other networks always choose all at once."""
 
     neighbours: int | None = None
     """How many of each type agents see; by default all."""
@@ -67,8 +67,8 @@ class Benchmark:
         worlds = game.reset_batch(jax.random.split(reset, self.worlds))
         views = jax.jit(lambda worlds: architecture.views(game, worlds))(worlds)
 
-        def compiled(many_rows: float) -> Callable[[], Any]:
-            with mock.patch.object(rollout, "MANY_ROWS", many_rows):
+        def compiled(many: float) -> Callable[[], Any]:
+            with mock.patch.multiple(rollout, MANY_ROWS=many, MANY_WORLDS=many):
                 fresh = jax.jit(lambda *x: rollout.outputs(*x))  # not traced before
                 program = fresh.lower(policies, views).compile()
             return lambda: jax.block_until_ready(program(policies, views))

@@ -12,7 +12,7 @@ from epcx.cli import main
 from epcx.errors import InputError
 from epcx.publish import publish, stored, thinned
 from epcx.runs.run import RunFolder
-from epcx.runs.weights import dequantised, quantised, read
+from epcx.runs.weights import dequantised, load_weights, quantised, read, save_weights
 from tests.factories import make_run
 
 
@@ -139,6 +139,21 @@ def test_weights_may_be_called_scale_and_may_be_empty(tmp_path, bits):
         assert found.keys() == weights.keys()
         for name, x in weights.items():
             np.testing.assert_allclose(found[name], x, rtol=2e-3)
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {"w.scale": np.ones((2, 1), np.float32)},
+        {"w": np.ones((2, 2), np.float32), "w.scale": np.ones((2, 1), np.float32)},
+        {"w": np.ones((2, 2), np.int8)},
+    ],
+)
+def test_weights_and_scales_without_each_other_are_refused(tmp_path, arrays):
+    path = tmp_path / "w.safetensors"
+    path.write_bytes(save_weights(arrays, {}))
+    with pytest.raises(InputError, match="holds weights of another architecture"):
+        load_weights(path, {"w": np.ones((2, 2), np.float32)}, {})
 
 
 def test_scale_that_does_not_fit_its_weights_is_refused(tmp_path):

@@ -105,6 +105,16 @@ def announce(monkeypatch, kind, *values, name=None):
     monkeypatch.setattr(Registry, "_entry_points", lambda registry: points)
 
 
+def install(folder, kind):
+    """A real distribution: its metadata lies in a folder of the path."""
+    info = folder / "plugin-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plugin\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        f"[{kind.registry.group}]\n{kind.name} = {kind.reference}\n"
+    )
+
+
 def refused(kind, name):
     """The sentence by which a name is refused."""
     with pytest.raises(InputError) as caught:
@@ -159,14 +169,8 @@ def test_class_may_be_registered_again_after_a_reload(kind, write):
 
 
 def test_class_is_found_by_the_entry_point_of_an_installed_package(kind, write, tmp_path):
-    """A real distribution: its metadata lies on the path."""
     write(**{kind.module: kind.source})
-    info = tmp_path / "plugin-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plugin\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(
-        f"[{kind.registry.group}]\n{kind.name} = {kind.reference}\n"
-    )
+    install(tmp_path, kind)
     sys.path.insert(0, str(tmp_path))
     importlib.invalidate_caches()
     assert kind.registry.names()[-1] == kind.name
@@ -177,12 +181,7 @@ def test_package_that_is_installed_later_is_found(kind, write, tmp_path, monkeyp
     monkeypatch.syspath_prepend(tmp_path)
     assert "unknown" in refused(kind, kind.name)
     write(**{kind.module: kind.source})
-    info = tmp_path / "plugin-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plugin\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(
-        f"[{kind.registry.group}]\n{kind.name} = {kind.reference}\n"
-    )
+    install(tmp_path, kind)
     importlib.invalidate_caches()
     assert reference(kind.registry.find(kind.name)) == kind.reference
 

@@ -74,7 +74,7 @@ def test_evaluation_of_published_agents_agrees_with_the_report(capsys):
 
 
 def test_evaluation_of_the_best_agents_agrees_with_their_report(capsys):
-    shown = evaluated(capsys, "epc-best", "24", 50)
+    shown = evaluated(capsys, "epc-best", "24", 100)
     reported = report_table("report-best")["epc (mappo)", "24", 0]
     assert_agrees(shown["matches"][0]["roles"]["collector"], reported)
 
@@ -129,7 +129,7 @@ def test_page_of_the_preset_best_shows_the_scores_on_the_card_of_its_team(team, 
 
 @pytest.mark.parametrize(
     ("team", "population", "episodes"),
-    [(BATTLE_TEAM, "4-4", 300), (GRASSLAND_TEAM, "12-8", 100), (LARGE_TEAM, "384-256", 8)],
+    [(BATTLE_TEAM, "4-4", 300), (GRASSLAND_TEAM, "12-8", 300), (LARGE_TEAM, "384-256", 24)],
     ids=["battle", "grassland", "large"],
 )
 def test_evaluation_of_published_teams_agrees_with_their_cards(team, population, episodes):

@@ -20,10 +20,10 @@ from pathlib import Path
 
 from epcx.callbacks import Callback
 from epcx.config import TrainConfig
-from epcx.errors import InputError, whole_number
 from epcx.execution.devices import MEMORY_LIMIT, free_memory, local_devices
 from epcx.interrupts import Interrupts
-from epcx.runs.run import RunFolder
+from epcx.runs.files import read_text
+from epcx.runs.run import METRICS, RunFolder
 from epcx.startup import PARENT
 
 MAX_AT_ONCE = 64
@@ -107,7 +107,6 @@ def train(
 
     Gives why runs have failed. An interrupt is passed on to all processes: they write checkpoints.
     """
-    whole_number("at-once", at_once, 1, MAX_AT_ONCE)
     waiting = deque(run for run in wanted if not RunFolder.is_finished(run[0]))
     slots = min(at_once, len(waiting))
     failures: dict[Path, str] = {}
@@ -117,7 +116,8 @@ def train(
     home = waiting[0][0].parent
     home.mkdir(parents=True, exist_ok=True)
     running: dict[int, Training] = {}
-    shown = 0  # episodes
+    played = {path: episodes(path, config) for path, config in wanted}
+    shown = 0  # of all these episodes
     callback.on_stage(f"{len(wanted)} runs, {slots} at once", sum(length(c) for _, c in wanted))
     with (
         Interrupts() as interrupts,
@@ -143,9 +143,10 @@ def train(
                         if why := training.why_it_ended():
                             failures[training.path] = why
                             callback.on_message(f"{training.path.name} failed: {why}")
-                if (played := sum(episodes(*run) for run in wanted)) > shown:
-                    shown = played
-                    callback.on_progress(played, {})
+                    played[training.path] = episodes(training.path, training.config)
+                if (total := sum(played.values())) > shown:
+                    shown = total
+                    callback.on_progress(shown, {})
         finally:
             stop(running.values(), interrupts.noted or signal.SIGINT)
         interrupts.check()
@@ -205,15 +206,15 @@ def stop(trainings: Collection[Training], number: int) -> None:
 
 def length(config: TrainConfig) -> int:
     """Episodes along a lineage."""
-    return sum(config.episodes_at(stage) for stage in range(len(config.populations)))
+    return config.accumulated(config.populations[-1])[0]
 
 
 def episodes(path: Path, config: TrainConfig) -> int:
     """Those that a run has played, by its last line of metrics."""
     if RunFolder.is_finished(path):
         return length(config)
-    with contextlib.suppress(InputError, OSError, IndexError):
-        return int(RunFolder.open(path).metrics()[-1]["episodes"])
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+        return int(json.loads(last_line(read_text(path / METRICS)))["episodes"])
     return 0  # it has not begun, or is writing this line
 
 

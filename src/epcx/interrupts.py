@@ -51,14 +51,17 @@ class Interrupts:
             self.may_raise = True
 
     def note(self, number: int, frame: FrameType | None) -> None:
-        if self.noted is not None:
-            repeated = number == self.noted == signal.SIGTERM
-            if self.may_raise and not (repeated and time.monotonic() - self.when < REPEAT_SECONDS):
-                self.check()
-            return
-        self.noted, self.when = number, time.monotonic()
-        # Not through `print`: the signal may have come in the middle of one.
-        os.write(2, b"\nstopping after this chunk; once more to stop at once\n")
+        if self.noted is None:
+            self.noted, self.when = number, time.monotonic()
+            # Not through `print`: the signal may have come in the middle of one.
+            os.write(2, b"\nstopping after this chunk; once more to stop at once\n")
+        elif self.may_raise and not self.is_echo(number):
+            self.check()
+
+    def is_echo(self, number: int) -> bool:
+        """Whether this is the first signal again, as somebody else has passed it on."""
+        again = number == self.noted == signal.SIGTERM
+        return again and time.monotonic() - self.when < REPEAT_SECONDS
 
     def ask(self, number: int, frame: FrameType | None) -> None:
         self.asked = True

@@ -95,8 +95,8 @@ def print_result(run: RunFolder, as_json: bool) -> None:
 def print_evaluation(
     game: Game,
     results: list[dict[str, Any]],
-    published: Mapping[str, Mapping[str, float]] | None = None,
-    stage: str | None = None,
+    published: Mapping[str, Mapping[str, float]] | None,
+    stage: str,
 ) -> None:
     """A table per match with a row per statistic, and the paper's numbers if there are any.
 
@@ -104,7 +104,7 @@ def print_evaluation(
     """
     console = Console(highlight=False)
     per = "team" if len(game.roles) > 1 else "agent"
-    agents = "" if stage in (None, str(game.population)) else f", agents of stage {stage}"
+    agents = "" if stage == str(game.population) else f", agents of stage {stage}"
     heading = f"{title_of(game)}{agents}: means per {per} and episode ± standard error"
     console.print(heading, style="bold")
     for result in results:
