@@ -155,7 +155,8 @@ def test_schedule_that_is_asked_for_or_short_is_not_refused(
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
-        (0.2, "1 seconds"),
+        (0.2, "1 second"),
+        (2.0, "2 seconds"),
         (80.0, "80 seconds"),
         (100.0, "2 minutes"),
         (5000.0, "83 minutes"),

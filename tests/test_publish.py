@@ -11,8 +11,9 @@ import epcx
 from epcx.cli import main
 from epcx.errors import InputError
 from epcx.publish import publish, stored, thinned
+from epcx.runs.quantisation import dequantised, quantised
 from epcx.runs.run import RunFolder
-from epcx.runs.weights import dequantised, load_weights, quantised, read, save_weights
+from epcx.runs.weights import load_weights, read, save_weights
 from tests.factories import make_run
 
 
@@ -116,6 +117,54 @@ def test_integer_weights_are_within_half_a_step_of_their_row(
         smaller = sum(file.get_tensor(name).nbytes for name in file.keys())  # noqa: SIM118
     assert smaller < share * sum(x.nbytes for x in exact.values())
     assert epcx.load(small.path, "2").play(20)["collector"]["reward"]["error"] > 0
+
+
+def test_weights_of_some_stages_are_published_alone(error_of, run, tmp_path):
+    publish_as = ["publish", str(run.path), "--episodes", "20", "--out"]
+    main([*publish_as, str(tmp_path / "last"), "--population", "2", "--precision", "int4"])
+    last = RunFolder.open(tmp_path / "last")
+    assert last.stages() == ["2"]
+    # The scores are those of the rounded weights.
+    reward = epcx.load(last.path).play(20)["collector"]["reward"]
+    card = (last.path / "README.md").read_text()
+    assert f"| 2 | collector | {reward['mean']:.2f} ± {reward['error']:.2f} |" in card
+    message = error_of(*publish_as, tmp_path / "x", "--population", "2", "3")
+    assert "stage '3' is not in" in message
+    assert "it has 1, 2" in message
+
+
+def test_relatives_are_stored_as_small_differences(tmp_path):
+    """Agents 0, 2, 4, ... were made of one agent, 1, 3, 5, ... of another."""
+    random = np.random.default_rng(0)
+    ancestors = random.normal(size=(2, 8, 32)).astype(np.float32)
+    changes = 0.05 * random.normal(size=(16, 8, 32)).astype(np.float32)
+    weights = {"w": np.tile(ancestors, (8, 1, 1)) + changes, "b": changes[:, 0]}
+    found = dequantised(tmp_path, quantised(weights, 4))
+    alone = dequantised(tmp_path, {n: x for n, x in quantised(weights, 8).items() if "w" in n})
+    assert found.keys() == weights.keys()
+    error, eight = (np.abs(x["w"] - weights["w"]).mean() for x in (found, alone))
+    assert error < 1.3 * eight
+    strangers = {"w": random.normal(size=(16, 8, 32)).astype(np.float32)}
+    assert quantised(strangers, 4).keys() == {"w", "w.scale"}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"w.base": np.ones((2, 8, 16), np.float32)},
+        {"w.family": np.full(16, 2, np.uint16)},
+        {"w.family": np.zeros(15, np.uint16)},
+        {"w.family": np.zeros(16, np.float32)},
+    ],
+)
+def test_families_that_do_not_fit_their_weights_are_refused(tmp_path, wrong):
+    weights = {"w": np.tile(np.random.default_rng(0).normal(size=(2, 8, 32)), (8, 1, 1))}
+    stored = quantised({"w": weights["w"].astype(np.float32)}, 4)
+    assert stored["w.family"].tolist() == [0, 1] * 8
+    for name in wrong:
+        stored.pop(f"{name}.scale", None)
+    with pytest.raises(InputError, match="the families of w do not fit it"):
+        dequantised(tmp_path, stored | wrong)
 
 
 @pytest.mark.parametrize("bits", [8, 4])

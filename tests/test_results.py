@@ -18,6 +18,7 @@ PAGE = FOLDER.parent.parent / "docs" / "results" / "food-collection.md"
 BEST_PAGE = PAGE.parent / "best.md"
 BATTLE_TEAM = FOLDER.parent / "adversarial-battle" / "epc-best"
 GRASSLAND_TEAM = FOLDER.parent / "grassland" / "epc-best"
+PREY_TEAM = FOLDER.parent / "predator-prey" / "epc-best"
 LARGE_TEAM = FOLDER.parent / "large" / "grassland-384-256"
 LARGE_PAGE = BEST_PAGE.parent / "hundreds.md"
 POPULATIONS = ("3", "6", "12", "24")
@@ -97,9 +98,10 @@ def card_scores(team):
     return {(score["population"], score["role"], score["against"]): score for score in scores}
 
 
-def row_of_best(population):
+def row_of_best(game, population):
     """Rewards and errors of the preset best on its page: those of each cell."""
-    lines = iter(BEST_PAGE.read_text().splitlines())
+    section = BEST_PAGE.read_text().partition(f"\n### {game}\n")[2]
+    lines = iter(section.splitlines())
     assert any(line.startswith(f"| {population} |") for line in lines)
     row = next(line for line in lines if line.startswith("| **best** |")).replace("*", "")
     cells = [re.findall(r"(-?[\d.]+) ± ([\d.]+)", cell) for cell in row.split("|")[2:-1]]
@@ -107,18 +109,21 @@ def row_of_best(population):
 
 
 @pytest.mark.parametrize(
-    ("team", "populations", "roles"),
+    ("game", "team", "populations", "roles"),
     [
-        (BATTLE_TEAM, ("4-4", "8-8", "16-16"), ("team1", "team2")),
-        (GRASSLAND_TEAM, ("3-2", "6-4", "12-8", "24-16"), ("sheep", "wolf")),
+        ("Adversarial Battle", BATTLE_TEAM, ("4-4", "8-8", "16-16"), ("team1", "team2")),
+        ("Grassland", GRASSLAND_TEAM, ("3-2", "6-4", "12-8", "24-16"), ("sheep", "wolf")),
+        ("Predator-prey", PREY_TEAM, ("3-2", "6-4", "12-8"), ("prey", "predator")),
     ],
-    ids=["battle", "grassland"],
+    ids=["battle", "grassland", "predator-prey"],
 )
-def test_page_of_the_preset_best_shows_the_scores_on_the_card_of_its_team(team, populations, roles):
+def test_page_of_the_preset_best_shows_the_scores_on_the_card_of_its_team(
+    game, team, populations, roles
+):
     """Against itself and against scripted players."""
     scores = card_scores(team)
     for population in populations:
-        cells = row_of_best(population)
+        cells = row_of_best(game, population)
         for against, pairs in (("team", cells[0]), ("scripted", cells[-1])):
             for role, (mean, error) in zip(roles, pairs, strict=True):
                 score = scores[population, role, against]
@@ -129,8 +134,13 @@ def test_page_of_the_preset_best_shows_the_scores_on_the_card_of_its_team(team, 
 
 @pytest.mark.parametrize(
     ("team", "population", "episodes"),
-    [(BATTLE_TEAM, "4-4", 300), (GRASSLAND_TEAM, "12-8", 300), (LARGE_TEAM, "384-256", 24)],
-    ids=["battle", "grassland", "large"],
+    [
+        (BATTLE_TEAM, "4-4", 300),
+        (GRASSLAND_TEAM, "12-8", 300),
+        (PREY_TEAM, "12-8", 300),
+        (LARGE_TEAM, "384-256", 24),
+    ],
+    ids=["battle", "grassland", "predator-prey", "large"],
 )
 def test_evaluation_of_published_teams_agrees_with_their_cards(team, population, episodes):
     shown = epcx.load(str(team), population=population).play(episodes=episodes)
@@ -144,11 +154,11 @@ def test_page_of_hundreds_shows_the_scores_on_the_card_of_its_team():
     scores = card_scores(LARGE_TEAM)
     rows = LARGE_PAGE.read_text().replace("*", "").splitlines()
     (row,) = (line.split("|")[2:-1] for line in rows if line.startswith("| published |"))
-    for cell, against in ((row[0], "team"), (row[2], "scripted")):
+    for cell, against in ((row[0], "team"), (row[-1], "scripted")):
         shown = re.findall(r"(-?[\d.]+) ± ([\d.]+)", cell)
         for role, (mean, error) in zip(("sheep", "wolf"), shown, strict=True):
             score = scores["384-256", role, against]
-            assert (mean, error) == (f"{score['mean']:.1f}", f"{score['error']:.1f}")
+            assert (mean, error) == (f"{score['mean']:.0f}", f"{score['error']:.1f}")
 
 
 def test_team_of_640_has_weights_of_its_own_for_every_agent():

@@ -212,4 +212,5 @@ def format_duration(seconds: float) -> str:
     for size, unit in units:
         if seconds >= 1.5 * size:
             return f"{seconds / size:,.0f} {unit}s"
-    return f"{max(1, round(seconds))} seconds"
+    whole = max(1, round(seconds))
+    return f"{whole} second{'s' * (whole > 1)}"

@@ -4,7 +4,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from itertools import groupby, product
 from pathlib import Path
@@ -22,9 +22,10 @@ from epcx.evolution.lineage import Lineage
 from epcx.hub import FORMAT, INDEX, HubFile, HubTeam, Index, is_within
 from epcx.presets import name_settings
 from epcx.runs.files import file_digest, write_bytes
+from epcx.runs.quantisation import quantised
 from epcx.runs.run import CONFIG, LINEAGE, LOCK, RunFolder, check_unused
-from epcx.runs.weights import load_weights, names_of, quantised
-from epcx.teams import weights_metadata
+from epcx.runs.weights import load_weights, names_of
+from epcx.teams import stage_of, weights_metadata
 
 Precision = Literal["float32", "float16", "int8", "int4"]  # of published weights
 MAX_DEPTH = 3  # folders in one another, down to a run of a hub
@@ -35,23 +36,25 @@ def publish(
     folder: Path,
     sets: int | None = None,
     lines: int = 25,
-    card: Card | None = None,
+    card: Callable[[RunFolder], Card] | None = None,
     precision: Precision = "float32",
+    population: Sequence[str] = (),
 ) -> RunFolder:
     """Without critics, snapshots and all but the best sets; with fewer lines of the log.
 
-    Weights may be stored with less precision. It is made in a folder beside and renamed, so that it
-    is there completely or not at all.
+    Weights may be stored with less precision, and those of some stages only. `card` measures the
+    copy. It is made in a folder beside and renamed, so that it is there completely or not at all.
     """
-    config = check(source, folder, sets, lines, precision)
+    config = check(source, folder, sets, lines, precision, population)
     theirs = Path(os.path.realpath(folder))
     temporary = theirs.parent / f".{theirs.name}-{secrets.token_hex(6)}"
     try:
         copy = RunFolder.create(temporary, source.settings, source.provenance)
-        fill(copy, source, config, sets, lines, precision)
+        fill(copy, source, config, sets, lines, precision, population or source.stages())
         if card is not None:
-            write_bytes(temporary / CARD, cards.to_json(card))
-            write_bytes(temporary / README, cards.to_markdown(source, card).encode())
+            found = card(copy)
+            write_bytes(temporary / CARD, cards.to_json(found))
+            write_bytes(temporary / README, cards.to_markdown(source, found).encode())
         copy.unlock()
         (temporary / LOCK).unlink()
         (folder / LOCK).unlink(missing_ok=True)
@@ -64,7 +67,12 @@ def publish(
 
 
 def check(
-    source: RunFolder, folder: Path, sets: int | None, lines: int, precision: Precision
+    source: RunFolder,
+    folder: Path,
+    sets: int | None,
+    lines: int,
+    precision: Precision,
+    population: Sequence[str],
 ) -> TrainConfig:
     """Refuses what cannot be published there."""
     choice("precision", precision, Precision)
@@ -72,6 +80,8 @@ def check(
         whole_number("sets", sets, 1)
     whole_number("lines", lines, 1)
     config = finished(source)
+    for stage in population:
+        stage_of(source, stage, stage)
     ours, theirs = (Path(os.path.realpath(path)) for path in (source.path, folder))
     if ours.is_relative_to(theirs) or theirs.is_relative_to(ours):
         raise InputError(
@@ -90,17 +100,18 @@ def fill(
     sets: int | None,
     lines: int,
     precision: Precision,
+    population: Sequence[str],
 ) -> None:
-    for population in source.stages():
-        learner = config.make_learner(config.at(population))
+    for stage in population:
+        learner = config.make_learner(config.at(stage))
         like = jax.eval_shape(learner.init, jax.random.key(0))
-        for rank in range(min(source.ranks(population), sets or source.ranks(population))):
+        for rank in range(min(source.ranks(stage), sets or source.ranks(stage))):
             for role in learner.game.members:
-                path, kind = source.weights(population, rank, role), weights_metadata(learner, role)
+                path, kind = source.weights(stage, rank, role), weights_metadata(learner, role)
                 policies = load_weights(path, like, kind, learner.policies)
                 names = learner.policies(names_of(like))
                 pairs = zip(jax.tree.leaves(names), jax.tree.leaves(policies), strict=True)
-                copy.save_agents(population, rank, role, stored(path, dict(pairs), precision), kind)
+                copy.save_agents(stage, rank, role, stored(path, dict(pairs), precision), kind)
     copy.write(LINEAGE, Lineage.from_json(source.lineage()).to_json())
     copy.append_metrics(list(thinned(source.metrics(), lines)))
     copy.write_result(source.result)

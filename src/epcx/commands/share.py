@@ -39,15 +39,18 @@ class Publish:
     sets: int | None = None
     """How many sets of each role, the best ones; by default all that were kept."""
 
+    population: tuple[str, ...] = ()
+    """The stages whose agents are copied; by default all."""
+
     lines: int = 25
     """Lines of the log for each match and stage, at most: means over those of the run."""
 
     precision: publish.Precision = "float32"
     """How weights are stored: float32, float16 (half the size), int8 or int4 (27 or 15% of it:
-    integers, and a scale for each row). Scores are those of the weights of the run."""
+    integers, and a scale for each row). Scores are those of the weights of the copy."""
 
     episodes: int = 2_000
-    """Episodes of each game for the scores: of all stages, with themselves and with scripted
+    """Episodes of each game for the scores: of all its stages, with themselves and with scripted
     players. With 0 there are no scores."""
 
     licence: str = LICENCE
@@ -56,11 +59,13 @@ class Publish:
     def run(self) -> None:
         whole_number("episodes", self.episodes, 0, MAX_EPISODES)
         run = RunFolder.open(resolve(self.run_folder))
-        # Before games are played.
-        publish.check(run, self.out, self.sets, self.lines, self.precision)
-        scores = measure(run, self.episodes) if self.episodes else ()
-        card = Card(self.licence, self.episodes, scores)
-        copy = publish.publish(run, self.out, self.sets, self.lines, card, self.precision)
+
+        def card(copy: RunFolder) -> Card:
+            scores = measure(copy, self.episodes) if self.episodes else ()
+            return Card(self.licence, self.episodes, scores)
+
+        chosen = self.sets, self.lines, card, self.precision, self.population
+        copy = publish.publish(run, self.out, *chosen)
         size = sum(path.stat().st_size for path in copy.path.rglob("*") if path.is_file())
         path = printable(copy.path)
         print(f"{path}: {format_bytes(size)}; try: epcx evaluate {path}")

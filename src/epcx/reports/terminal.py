@@ -61,9 +61,10 @@ def print_plan(
     if estimate.reason:
         console.print(f"time: no estimate, because {estimate.reason}")
     else:
+        without = "compilation and fitness" if games else "compilation"
         console.print(
             f"time: about {format_duration(estimate.total)} on this machine if it is idle, give or "
-            "take a factor of 2 or 3, without compilation and fitness"
+            f"take a factor of 2 or 3, without {without}"
         )
 
 

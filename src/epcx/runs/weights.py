@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import numpy as np
@@ -14,10 +14,9 @@ from safetensors.numpy import save
 
 from epcx.errors import InputError
 from epcx.runs.files import MAX_WEIGHTS, check_file
+from epcx.runs.quantisation import dequantised
 
 FORMAT = "epcx agent set 1"
-SCALE = ".scale"  # behind the name of weights that are stored as integers
-MIN_PACKED = 16  # weights of a row that are stored with 4 bits
 
 
 def save_weights(tree: PyTree, metadata: dict[str, str]) -> bytes:
@@ -82,61 +81,6 @@ def read(path: Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
         shown = json.dumps(metadata.get("format"))
         raise InputError(f"{path} has format {shown}, but this version reads '{FORMAT}'")
     return metadata, dequantised(path, stored)
-
-
-def quantised(arrays: dict[str, np.ndarray], bits: Literal[8, 4]) -> dict[str, np.ndarray]:
-    """Float32 as integers of some bits for each row of weights, and its scale.
-
-    Two integers of 4 bits are a byte. Biases and short rows always have 8 bits: they are few, and
-    rounding them to 4 would cost more than rounding all others does.
-    """
-    stored = {}
-    for name, x in arrays.items():
-        if x.dtype != np.float32 or not x.size:
-            stored[name] = x
-            continue
-        packed = bits == 4 and takes_four_bits(x.shape)
-        largest = 7 if packed else 127
-        scale = (np.abs(x).max(-1, keepdims=True) / largest).astype(np.float16)
-        levels = np.round(x / np.where(scale > 0, scale.astype(np.float32), 1))
-        integers = np.clip(levels, -largest, largest).astype(np.int8)
-        stored[name] = packed_pairs(integers) if packed else integers
-        stored[name + SCALE] = scale
-    return stored
-
-
-def takes_four_bits(shape: tuple[int, ...]) -> bool:
-    """Whether these are weights of a layer with many inputs, stacked over the agents."""
-    return len(shape) > 2 and shape[-1] >= MIN_PACKED and shape[-1] % 2 == 0
-
-
-def dequantised(path: Path, stored: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The inverse of `quantised`, up to rounding; other arrays as they are.
-
-    Weights may be called `scale` themselves, as those of a normalisation are.
-    """
-    arrays = dict(stored)
-    for name, x in stored.items():
-        if x.dtype not in (np.int8, np.uint8) or name + SCALE not in stored:
-            continue
-        scale = arrays.pop(name + SCALE)
-        if scale.shape != (*x.shape[:-1], 1):
-            raise InputError(f"{path} is damaged: the scale of {name} does not fit it")
-        integers = unpacked_pairs(x) if x.dtype == np.uint8 else x
-        arrays[name] = integers * scale.astype(np.float32)
-    return arrays
-
-
-def packed_pairs(x: np.ndarray) -> np.ndarray:
-    """Integers from -7 to 7 in pairs: the first of each in the lower half of a byte."""
-    low, high = (x[..., i::2].astype(np.uint8) & 15 for i in range(2))
-    return low | high << 4
-
-
-def unpacked_pairs(x: np.ndarray) -> np.ndarray:
-    """The inverse of `packed_pairs`."""
-    halves = np.stack([x << 4, x & 0xF0], -1).view(np.int8) >> 4  # with their signs
-    return halves.reshape(*x.shape[:-1], -1)
 
 
 def digest(path: Path) -> str:
