@@ -100,9 +100,8 @@ def to_markdown(run: RunFolder, card: Card) -> str:
         "team.play(episodes=1_000)",
         "```",
         "",
-        "On the command line: `epcx evaluate FOLDER`, `epcx replay FOLDER`. The folder has "
-        "policies without",
-        "critics.",
+        "On the command line: `epcx evaluate FOLDER`, `epcx replay FOLDER`. The folder has the",
+        f"policies of {', '.join(run.stages())}, without critics.",
         "",
         *score_lines(game, card),
         "## Training",

@@ -54,7 +54,7 @@ def publish(
         if card is not None:
             found = card(copy)
             write_bytes(temporary / CARD, cards.to_json(found))
-            write_bytes(temporary / README, cards.to_markdown(source, found).encode())
+            write_bytes(temporary / README, cards.to_markdown(copy, found).encode())
         copy.unlock()
         (temporary / LOCK).unlink()
         (folder / LOCK).unlink(missing_ok=True)
@@ -82,6 +82,8 @@ def check(
     config = finished(source)
     for stage in population:
         stage_of(source, stage, stage)
+    if population and (last := source.stages()[-1]) not in population:
+        raise InputError(f"population leaves out {last}, at which the copy would play: add it")
     ours, theirs = (Path(os.path.realpath(path)) for path in (source.path, folder))
     if ours.is_relative_to(theirs) or theirs.is_relative_to(ours):
         raise InputError(
@@ -141,6 +143,8 @@ def make_index(folder: Path) -> Index:
     teams = []
     depths = range(1, MAX_DEPTH + 1)
     for config in sorted(path for n in depths for path in folder.glob("*/" * n + CONFIG)):
+        if any(part.startswith(".") for part in config.relative_to(folder).parts):
+            continue  # a copy that is being made
         run = RunFolder.open(config.parent)
         if run.result.get("ended") == "finished":
             try:

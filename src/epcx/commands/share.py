@@ -46,8 +46,8 @@ class Publish:
     """Lines of the log for each match and stage, at most: means over those of the run."""
 
     precision: publish.Precision = "float32"
-    """How weights are stored: float32, float16 (half the size), int8 or int4 (27 or 15% of it:
-    integers, and a scale for each row). Scores are those of the weights of the copy."""
+    """How weights are stored: float32, float16 (half the size), int8 or int4 (27 or about 15%
+    of it: integers, and a scale for each row). Scores are those of the weights of the copy."""
 
     episodes: int = 2_000
     """Episodes of each game for the scores: of all its stages, with themselves and with scripted
@@ -64,8 +64,9 @@ class Publish:
             scores = measure(copy, self.episodes) if self.episodes else ()
             return Card(self.licence, self.episodes, scores)
 
-        chosen = self.sets, self.lines, card, self.precision, self.population
-        copy = publish.publish(run, self.out, *chosen)
+        copy = publish.publish(
+            run, self.out, self.sets, self.lines, card, self.precision, self.population
+        )
         size = sum(path.stat().st_size for path in copy.path.rglob("*") if path.is_file())
         path = printable(copy.path)
         print(f"{path}: {format_bytes(size)}; try: epcx evaluate {path}")

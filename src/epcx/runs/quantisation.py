@@ -60,11 +60,12 @@ def dequantised(path: Path, stored: Arrays) -> Arrays:
             raise InputError(f"{path} is damaged: the scale of {name} does not fit it")
         arrays[name] = floats(unpacked_pairs(x) if x.dtype == np.uint8 else x, scale)
     for name in small:
-        if name + FAMILY not in arrays:
+        if name + FAMILY not in arrays or name not in arrays:
             continue
         x, family, base = arrays[name], arrays.pop(name + FAMILY), arrays.pop(name + BASE, None)
         if (
             base is None
+            or base.ndim != x.ndim
             or base.shape[1:] != x.shape[1:]
             or family.dtype != np.uint16
             or family.shape != x.shape[:1]
