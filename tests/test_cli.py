@@ -105,7 +105,7 @@ def test_replay_seed_fixes_the_episode(tmp_path):
             "its name must end with .html, .gif, .mp4, .png or .json",
         ),
         (["replay", "grassland", "--out", "no/such/folder/a.html"], "there is no folder"),
-        (["replay", "grassland", "--seed", "-1"], "seed -1 is not a whole number"),
+        (["replay", "grassland", "--seed", "-1"], "seed -1 is too small"),
         (["replay", "grassland", "--population", "9" * 5000 + "-1"], "is too large: at most 10000"),
         (["evaluate", "x" * 300], ": file name too long"),
         (["evaluate", f"./{'x' * 300}/b"], ": file name too long"),
@@ -125,7 +125,7 @@ def test_replay_seed_fixes_the_episode(tmp_path):
         ),
         (
             ["train", "grassland", "--fitness-rounds", "9" * 99, "--dry-run"],
-            "is not a whole number",
+            "is too large: a whole number from 1 to 1000000000",
         ),
         (["replay", "grassland", "--title", "\x1b[2J"], "title contains control characters"),
         (["replay", "missing.json"], "cannot read the replay missing.json: no such file"),

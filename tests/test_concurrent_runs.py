@@ -268,7 +268,7 @@ def test_reproduce_trains_at_once_and_names_the_runs_that_failed(tmp_path, monke
 
 def test_bad_numbers_of_runs_at_once_are_refused(error_of):
     command = ("reproduce", "grassland", "--at-once")
-    assert "at-once 0 is not a whole number from 1 to 64" in error_of(*command, 0)
+    assert "at-once 0 is too small: a whole number from 1 to 64 is needed" in error_of(*command, 0)
     message = error_of(*command, 2, "--engine", "ray")
     assert "at-once 2 does not go with engine ray" in message
     message = error_of(*command, 2, "--gpus-per-task", 1)

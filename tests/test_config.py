@@ -264,7 +264,7 @@ def test_config_survives_writing_and_reading(tmp_path, method):
         ({"learner_config": 3}, "unknown settings"),
         ({"colour": "red"}, "unknown settings"),
         ({"learner": "ppo"}, "unknown learner 'ppo'"),
-        ({"sets": 0}, "sets 0 is not a whole number"),
+        ({"sets": 0}, "sets 0 is too small"),
         ({"method": "ppo"}, "unknown method 'ppo'"),
     ],
 )
@@ -295,7 +295,7 @@ def test_run_of_epcx_0_1_is_refused_in_one_sentence(error_of, tmp_path):
     [
         ({"method": "ppo"}, "unknown method 'ppo': the methods are epc, vanilla-pc, scratch, att-"),
         ({"learner": "ppo"}, "unknown learner 'ppo': did you mean ippo?"),
-        ({"sets": 0}, "sets 0 is not a whole number from 1 to 100"),
+        ({"sets": 0}, "sets 0 is too small: a whole number from 1 to 100 is needed"),
         ({"method": "vanilla-pc"}, "sets 2 do not go with vanilla-pc, which has 1: use epc"),
         ({"method": "maddpg", "population": ("3", "6")}, "population 3 6: maddpg trains at one"),
         ({"matches": 1}, "matches 1 are fewer than the 2 sets"),

@@ -76,7 +76,7 @@ def test_help_shows_the_settings_of_the_file(config_file, capsys):
         ('{"game": "grassland", "sed": 1}', "'sed' is unknown: did you mean seed?"),
         ('{"game": "grassland", "seed": "1"}', "seed is '1', not a whole number"),
         ('{"game": "grassland", "population": "3-2"}', "population is '3-2', not a list"),
-        ('{"game": "grassland", "seed": -1}', "seed -1 is not a whole number from 0"),
+        ('{"game": "grassland", "seed": -1}', "seed -1 is too small: a whole number from 0"),
         ('{"game": "grassland", "learner_config": 3}', "learner_config is no object"),
         (
             '{"game": "grassland", "learner_config": {"gama": 1}}',

@@ -73,7 +73,7 @@ def test_publish_command_copies_all_sets_into_a_new_folder(capsys, error_of, run
     assert f"jax {jax.__version__}" in card
     assert "exists already" in error_of("publish", run.path, "--out", copy)
     message = error_of("publish", run.path, "--out", tmp_path / "x", "--sets", "0")
-    assert "sets 0 is not a whole number of at least 1" in message
+    assert "sets 0 is too small: a whole number of at least 1" in message
     assert not (tmp_path / "x").exists()
 
 

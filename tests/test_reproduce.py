@@ -140,9 +140,9 @@ def test_preset_with_another_learner_compares_methods_that_go_with_any(capsys, t
 
 def test_bad_experiments_are_refused(error_of):
     assert "unknown game 'chess'" in error_of("reproduce", "chess")
-    assert "seeds 0 is not" in error_of("reproduce", "grassland", "--seeds", "0")
+    assert "seeds 0 is too small" in error_of("reproduce", "grassland", "--seeds", "0")
     assert "unknown method 'ppo'" in error_of("reproduce", "grassland", "--methods", "ppo")
-    assert "episodes 0 is not" in error_of("reproduce", "grassland", "--episodes", "0")
+    assert "episodes 0 is too small" in error_of("reproduce", "grassland", "--episodes", "0")
     shrinking = ("--population", "3-2", "2-2", "--dry-run")
     assert "2-2 after 3-2 does not grow" in error_of("reproduce", "grassland", *shrinking)
 

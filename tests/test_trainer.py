@@ -129,7 +129,7 @@ def test_trained_agents_can_be_replayed_and_play_at_another_population(trained, 
 def test_bad_options_for_a_run_are_refused(error_of, trained):
     run, _ = trained
     message = error_of("evaluate", run, "--match", "4")
-    assert "match 4 is not a whole number from 0 to 3" in message
+    assert "match 4 is too large: a whole number from 0 to 3" in message
     assert "does not fit food-collection" in error_of("evaluate", run, "--population", "3-2")
     assert "stage '9' is not in" in error_of("evaluate", run, "--stage", "9")
     assert "--players random does not go" in error_of("replay", run, "--players", "random")

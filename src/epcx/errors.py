@@ -32,9 +32,12 @@ def whole_number(name: str, value: Any, low: int, high: int | None = None) -> in
         number = None if isinstance(value, bool) else operator.index(value)
     except TypeError:
         number = None
-    if number is None or number < low or (high is not None and number > high):
-        allowed = f"of at least {low}" if high is None else f"from {low} to {high}"
+    allowed = f"of at least {low}" if high is None else f"from {low} to {high}"
+    if number is None:
         raise InputError(f"{name} {value!r} is not a whole number {allowed}")
+    if number < low or (high is not None and number > high):
+        fault = "small" if number < low else "large"
+        raise InputError(f"{name} {value!r} is too {fault}: a whole number {allowed} is needed")
     return number
 
 

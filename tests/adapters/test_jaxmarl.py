@@ -185,7 +185,7 @@ def test_agent_classes_name_and_available_actions(grassland):
     _, state = grassland.reset(make_key(0))
     masks = grassland.get_avail_actions(state)
     assert all(masks[name].shape == (5,) and masks[name].all() for name in grassland.agents)
-    with pytest.raises(InputError, match="horizon 0 is not"):
+    with pytest.raises(InputError, match="horizon 0 is too small"):
         JaxMARLGame("grassland", horizon=0)
 
 

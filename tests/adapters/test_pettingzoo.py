@@ -275,7 +275,7 @@ def test_new_environment_can_be_played_in_a_forked_process():
 def test_bad_arguments_are_refused():
     with pytest.raises(InputError, match="actions 'both' is unknown"):
         choose("grassland", None, "both", None, {})
-    with pytest.raises(InputError, match="horizon 0 is not"):
+    with pytest.raises(InputError, match="horizon 0 is too small"):
         parallel_env("grassland", horizon=0)
     with pytest.raises(InputError, match="unknown game 'chess'"):
         parallel_env("chess")
@@ -287,7 +287,7 @@ def test_bad_arguments_are_refused():
     with pytest.raises(InputError, match="call reset"):
         env.state()
     for seed in (-1, 2**32):
-        with pytest.raises(InputError, match=f"seed {seed} is not"):
+        with pytest.raises(InputError, match=f"seed {seed} is too"):
             env.reset(seed=seed)
 
 

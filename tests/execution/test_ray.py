@@ -245,8 +245,8 @@ def test_match_that_is_too_large_for_any_node_is_refused(executor):
     [
         ({"gpus_per_task": 1}, "gpus-per-task 1: no node of the cluster has more than 0 GPUs"),
         ({"cpus_per_task": 2}, "cpus-per-task 2: no node of the cluster has more than 1 CPUs"),
-        ({"cpus_per_task": 0}, "cpus-per-task 0 is not a whole number of at least 1"),
-        ({"matches_per_task": 0}, "matches-per-task 0 is not a whole number of at least 1"),
+        ({"cpus_per_task": 0}, "cpus-per-task 0 is too small"),
+        ({"matches_per_task": 0}, "matches-per-task 0 is too small"),
     ],
 )
 def test_resources_that_no_node_has_are_refused(two_nodes, options, sentence):
@@ -272,7 +272,7 @@ def test_missing_ray_is_refused(error_of, monkeypatch, tmp_path):
     [
         ("--address 10.0.0.1:6379", "address 10.0.0.1:6379 does not go with engine local"),
         ("--engine ray --devices 2", "devices 2 does not go with engine ray"),
-        ("--devices 99", "devices 99 is not a whole number from 1 to"),
+        ("--devices 99", "devices 99 is too large: a whole number from 1 to"),
     ],
 )
 def test_options_of_the_other_engine_are_refused(error_of, tmp_path, options, sentence):

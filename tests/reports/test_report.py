@@ -586,7 +586,7 @@ def test_page_escapes_names_titles_and_provenance(tmp_path, open_page):
 def test_report_command_refuses_bad_input(capsys, runs, tmp_path):
     assert "nowhere is not a run" in cli_error(capsys, "report", str(tmp_path / "nowhere"))
     place = str(runs[0].path)
-    assert "episodes 0 is not" in cli_error(capsys, "report", place, "--episodes", "0")
+    assert "episodes 0 is too small" in cli_error(capsys, "report", place, "--episodes", "0")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("")
     taken = cli_error(capsys, "report", place, "--out", str(tmp_path / "mine"))
