@@ -4,21 +4,22 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Shaped
+from jaxtyping import Array, Bool, Int, Shaped
 
 from epcx.games import Game
 
 
 class Seat(eqx.Module):
-    """Masks over the agents of a match, for one agent or stacked for all of them."""
+    """An agent's number in a match, and masks over all agents; for one, or stacked for all."""
 
+    number: Int[Array, "*seats"]
     me: Bool[Array, "*seats agents"]
     teammates: Bool[Array, "*seats agents"]  # without the agent itself
     opponents: Bool[Array, "*seats agents"]
 
     def mine(self, values: Shaped[Array, "*axes agents batch"]) -> Shaped[Array, "*axes batch"]:
         """The agent's own row."""
-        return _mine(self.me, values)
+        return _mine(self.number, self.me, values)
 
     def groups(self, alive: Bool[Array, "agents batch"]) -> list[Bool[Array, "agents batch"]]:
         """Who lives among teammates, and among opponents."""
@@ -26,20 +27,21 @@ class Seat(eqx.Module):
 
 
 @jax.custom_vjp
-def _mine(me: Array, values: Array) -> Array:
-    return jnp.take(values, jnp.argmax(me), axis=-2)
+def _mine(number: Array, me: Array, values: Array) -> Array:
+    return jnp.take(values, number, axis=-2)
 
 
 # The gradient of a gather is a scatter, which is slow: a masked copy is the same here.
 _mine.defvjp(
-    lambda me, values: (_mine(me, values), me),
-    lambda me, grad: (None, jnp.where(me[:, None], grad[..., None, :], 0)),
+    lambda number, me, values: (_mine(number, me, values), me),
+    lambda me, grad: (None, None, jnp.where(me[:, None], grad[..., None, :], 0)),
 )
 
 
 def seats(game: Game) -> Seat:
     """The seats of all agents, stacked: every mask is [N, N]."""
+    number = np.arange(game.num_agents)
     role = np.repeat(np.arange(len(game.roles)), game.population.counts)
     me = np.eye(game.num_agents, dtype=bool)
     same = role[:, None] == role[None, :]
-    return Seat(*map(jnp.asarray, (me, same & ~me, ~same)))
+    return Seat(*map(jnp.asarray, (number, me, same & ~me, ~same)))
