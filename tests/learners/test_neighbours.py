@@ -138,7 +138,7 @@ def test_networks_of_one_population_refuse_neighbourhoods(network):
 @pytest.mark.parametrize("value", [0, -1, True])
 @pytest.mark.parametrize("config", [MADDPGConfig, MATD3Config, MAPPOConfig])
 def test_neighbours_are_a_positive_number(config, value):
-    with pytest.raises(InputError, match="neighbours .* whole number from 1"):
+    with pytest.raises(InputError, match=r"neighbours .* whole number from 1"):
         config(neighbours=value)
 
 
