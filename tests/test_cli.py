@@ -105,7 +105,7 @@ def test_replay_seed_fixes_the_episode(tmp_path):
             "its name must end with .html, .gif, .mp4, .png or .json",
         ),
         (["replay", "grassland", "--out", "no/such/folder/a.html"], "there is no folder"),
-        (["replay", "grassland", "--seed", "-1"], "seed -1 is too small"),
+        (["replay", "grassland", "--seed", "-1"], "seed -1 is too small: a whole number"),
         (["replay", "grassland", "--population", "9" * 5000 + "-1"], "is too large: at most 10000"),
         (["evaluate", "x" * 300], ": file name too long"),
         (["evaluate", f"./{'x' * 300}/b"], ": file name too long"),

@@ -264,7 +264,7 @@ def test_config_survives_writing_and_reading(tmp_path, method):
         ({"learner_config": 3}, "unknown settings"),
         ({"colour": "red"}, "unknown settings"),
         ({"learner": "ppo"}, "unknown learner 'ppo'"),
-        ({"sets": 0}, "sets 0 is too small"),
+        ({"sets": 0}, "sets 0 is too small: a whole number"),
         ({"method": "ppo"}, "unknown method 'ppo'"),
     ],
 )

@@ -113,6 +113,13 @@ def test_hub_names_stand_for_runs_everywhere(published, monkeypatch, capsys, tmp
     assert "food-collection, epc" in capsys.readouterr().out
 
 
+def test_copy_that_is_being_made_is_no_team_yet(published, tmp_path):
+    hub = tmp_path / "hub"
+    shutil.copytree(published, hub)
+    shutil.copytree(hub / "food" / "epc", hub / "food" / ".epc-0123456789ab")
+    assert make_index(hub) == make_index(published)
+
+
 def test_teams_command_lists_the_hub(published, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "170")
     main(["teams", "--hub", str(published)])

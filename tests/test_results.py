@@ -158,7 +158,7 @@ def test_page_of_hundreds_shows_the_scores_on_the_card_of_its_team():
         shown = re.findall(r"(-?[\d.]+) ± ([\d.]+)", cell)
         for role, (mean, error) in zip(("sheep", "wolf"), shown, strict=True):
             score = scores["384-256", role, against]
-            assert (mean, error) == (f"{score['mean']:.0f}", f"{score['error']:.1f}")
+            assert (mean, error) == (f"{score['mean']:.1f}", f"{score['error']:.1f}")
 
 
 def test_team_of_640_has_weights_of_its_own_for_every_agent():

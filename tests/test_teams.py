@@ -101,7 +101,7 @@ def test_load_refuses_what_the_run_does_not_have(folder):
         team.role("cow")
     with pytest.raises(epcx.InputError, match="mlp was trained at 2-1, and its networks fit no"):
         epcx.load(folder / "mlp", "4-2")
-    with pytest.raises(epcx.InputError, match="episodes 0 is too small"):
+    with pytest.raises(epcx.InputError, match="episodes 0 is too small: a whole number"):
         team.play(episodes=0)
     shutil.copytree(folder / "mlp", folder / "torn")
     (folder / "torn" / "agents" / "2-1" / "0" / "wolf.safetensors").unlink()
@@ -145,7 +145,7 @@ def test_crossplay_prints_a_table_for_each_role(folder, capsys, monkeypatch):
         (["EPC@7-7"], "stage '7-7' is not in"),
         (["EPC@2-1:x"], "match 'x' in"),
         (["EPC@2-1:9"], "match 9 is too large: a whole number from 0 to 1"),
-        (["EPC", "--episodes", "0"], "episodes 0 is too small"),
+        (["EPC", "--episodes", "0"], "episodes 0 is too small: a whole number"),
         (["EPC", "--population", "3"], "does not fit grassland"),
         (["EPC", "FOOD"], "different games: grassland, food-collection"),
     ],

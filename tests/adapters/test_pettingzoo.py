@@ -286,8 +286,8 @@ def test_bad_arguments_are_refused():
         env.step({})
     with pytest.raises(InputError, match="call reset"):
         env.state()
-    for seed in (-1, 2**32):
-        with pytest.raises(InputError, match=f"seed {seed} is too"):
+    for seed, fault in ((-1, "small"), (2**32, "large")):
+        with pytest.raises(InputError, match=f"seed {seed} is too {fault}: a whole number"):
             env.reset(seed=seed)
 
 

@@ -245,8 +245,8 @@ def test_match_that_is_too_large_for_any_node_is_refused(executor):
     [
         ({"gpus_per_task": 1}, "gpus-per-task 1: no node of the cluster has more than 0 GPUs"),
         ({"cpus_per_task": 2}, "cpus-per-task 2: no node of the cluster has more than 1 CPUs"),
-        ({"cpus_per_task": 0}, "cpus-per-task 0 is too small"),
-        ({"matches_per_task": 0}, "matches-per-task 0 is too small"),
+        ({"cpus_per_task": 0}, "cpus-per-task 0 is too small: a whole number of at least 1"),
+        ({"matches_per_task": 0}, "matches-per-task 0 is too small: a whole number of at least 1"),
     ],
 )
 def test_resources_that_no_node_has_are_refused(two_nodes, options, sentence):

@@ -13,9 +13,12 @@ class Seat(eqx.Module):
     """An agent's number in a match, and masks over all agents; for one, or stacked for all."""
 
     number: Int[Array, "*seats"]
-    me: Bool[Array, "*seats agents"]
     teammates: Bool[Array, "*seats agents"]  # without the agent itself
     opponents: Bool[Array, "*seats agents"]
+
+    @property
+    def me(self) -> Bool[Array, "*seats agents"]:
+        return self.number[..., None] == jnp.arange(self.teammates.shape[-1])
 
     def mine(self, values: Shaped[Array, "*axes agents batch"]) -> Shaped[Array, "*axes batch"]:
         """The agent's own row."""
@@ -42,6 +45,6 @@ def seats(game: Game) -> Seat:
     """The seats of all agents, stacked: every mask is [N, N]."""
     number = np.arange(game.num_agents)
     role = np.repeat(np.arange(len(game.roles)), game.population.counts)
-    me = np.eye(game.num_agents, dtype=bool)
     same = role[:, None] == role[None, :]
-    return Seat(*map(jnp.asarray, (number, me, same & ~me, ~same)))
+    others = ~np.eye(game.num_agents, dtype=bool)
+    return Seat(*map(jnp.asarray, (number, same & others, ~same)))

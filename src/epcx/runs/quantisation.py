@@ -34,16 +34,14 @@ def quantised(arrays: Arrays, bits: Literal[8, 4]) -> Arrays:
     for name, x in weights.items():
         if name not in packed:
             stored[name], stored[name + SCALE] = integers(x, 127)
-        elif family is None:
-            fours, stored[name + SCALE] = integers(x, 7)
-            stored[name] = packed_pairs(fours)
-        else:
+            continue
+        if family is not None:
             means = np.stack([x[family == i].mean(0) for i in range(family.max() + 1)])
             base, scale = integers(means, 127)
-            fours, stored[name + SCALE] = integers(x - floats(base, scale)[family], 7)
-            stored[name] = packed_pairs(fours)
-            stored[name + BASE], stored[name + BASE + SCALE] = base, scale
-            stored[name + FAMILY] = family
+            stored |= {name + BASE: base, name + BASE + SCALE: scale, name + FAMILY: family}
+            x = x - floats(base, scale)[family]
+        fours, stored[name + SCALE] = integers(x, 7)
+        stored[name] = packed_pairs(fours)
     return stored
 
 
