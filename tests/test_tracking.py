@@ -92,9 +92,11 @@ def offline(monkeypatch):
 
 def records(run):
     """What wandb has written offline, one list for every time that the run was followed."""
+    import wandb
     from wandb.proto.wandb_internal_pb2 import Record
     from wandb.sdk.internal.datastore import DataStore
 
+    wandb.teardown()  # its process may write the last records after a run is finished
     found = []
     for path in sorted(run.path.glob("wandb/offline-run-*/*.wandb")):
         store = DataStore()

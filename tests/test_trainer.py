@@ -120,7 +120,8 @@ def test_progress_without_a_terminal_is_plain_lines(trained):
 def test_trained_agents_can_be_replayed_and_play_at_another_population(trained, tmp_path):
     run, _ = trained
     shown = run_epcx("replay", run, "--out", tmp_path / "a.html")
-    assert "food-collection 1, 25 steps" in shown.stdout
+    what = "food-collection 1, 25 steps (run one: att-maddpg of stage 1, match 0)"
+    assert what in shown.stdout
     larger = run_epcx("evaluate", run, "--population", "3", "--episodes", "10")
     assert "food-collection 3" in larger.stdout
     assert "reward" in larger.stdout

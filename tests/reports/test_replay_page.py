@@ -85,8 +85,20 @@ def pixels(page: Page | Locator) -> str:
     return str(page.locator(".er-world").evaluate("canvas => canvas.toDataURL()"))
 
 
+def expect_other_pixels(page: Page | Locator, before: str) -> None:
+    world = page.locator(".er-world")
+    for _ in range(100):
+        if pixels(page) != before:
+            return
+        world.page.wait_for_timeout(50)
+    raise AssertionError("the world is drawn as before")
+
+
 def paused(open_page: OpenPage, content: Replay | None = None, **options: Any) -> Page:
-    return open_page(content or make_replay(), reduced_motion="reduce", **options)
+    """At the first frame, once that is drawn."""
+    page = open_page(content or make_replay(), reduced_motion="reduce", **options)
+    expect_step(page, 0)
+    return page
 
 
 def test_page_plays_automatically_and_pauses(open_page: OpenPage) -> None:
@@ -206,8 +218,7 @@ def test_buttons_step_restart_and_toggle(open_page: OpenPage) -> None:
     with_trails = pixels(page)
     press(page, "Trails")
     expect(page.get_by_role("button", name="Trails")).to_have_attribute("aria-pressed", "false")
-    page.wait_for_timeout(50)
-    assert pixels(page) != with_trails
+    expect_other_pixels(page, with_trails)
 
     press(page, "Keyboard help")
     expect(page.locator(".er-help")).to_be_visible()
@@ -261,8 +272,7 @@ def test_page_follows_the_dark_theme(open_page: OpenPage) -> None:
     light, background = pixels(page), "getComputedStyle(document.documentElement).backgroundColor"
     shade = page.evaluate(background)
     page.emulate_media(color_scheme="dark")
-    page.wait_for_timeout(100)
-    assert pixels(page) != light
+    expect_other_pixels(page, light)
     assert page.evaluate(background) != shade
 
 
@@ -325,6 +335,7 @@ def test_page_shows_a_replay_of_one_frame(open_page: OpenPage) -> None:
     whole = make_replay()
     first = {name: getattr(whole, name)[:1] for name in replay.ARRAYS if name != "obstacles"}
     page = open_page(make_replay(**first))
+    expect_step(page, 0)
     page.wait_for_timeout(200)
     assert step(page) == 0
 
@@ -344,6 +355,7 @@ def test_players_in_one_page_are_independent(open_page: OpenPage) -> None:
     )
     left, right = page.locator(".epcx-replay").all()
     assert page.locator("[id]").count() == 0
+    expect_step(right, 0)
     before = pixels(right)
     press(left, "Step forward")
     press(left, "Step forward")

@@ -161,4 +161,4 @@ class Replay:
             density=self.density,
         )
         what = f"{recording.game} {recording.population}, {recording.steps} steps"
-        print(f"wrote {printable(self.out)}: {what}")
+        print(f"wrote {printable(self.out)}: {what} ({printable(recording.title)})")
