@@ -127,7 +127,7 @@ def test_search_finds_a_page(address, visit):
     page = visit(DESKTOP, "light")
     page.goto(address)
     page.get_by_placeholder("Search").click()
-    page.keyboard.type("mix-and-match")
+    page.keyboard.type("mix and match")  # "mix-" would be an invalid query
     page.locator(".md-search-result__link", has_text="Mix-and-match").first.wait_for(timeout=10_000)
 
 
@@ -144,7 +144,10 @@ def test_pictures_follow_the_chosen_palette(address, visit):
 
     assert box["light"] in colours()
     page.locator("label[title='Switch to dark mode']").click()
-    page.wait_for_timeout(500)  # colours fade
+    for _ in range(50):  # colours fade
+        if box["light"] not in colours():
+            break
+        page.wait_for_timeout(100)
     dark = colours()
     assert box["dark"] in dark
     assert box["light"] not in dark
