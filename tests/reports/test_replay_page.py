@@ -85,13 +85,9 @@ def pixels(page: Page | Locator) -> str:
     return str(page.locator(".er-world").evaluate("canvas => canvas.toDataURL()"))
 
 
-def expect_other_pixels(page: Page | Locator, before: str) -> None:
-    world = page.locator(".er-world")
-    for _ in range(100):
-        if pixels(page) != before:
-            return
-        world.page.wait_for_timeout(50)
-    raise AssertionError("the world is drawn as before")
+def expect_other_pixels(page: Page, before: str) -> None:
+    other = "before => document.querySelector('.er-world').toDataURL() !== before"
+    page.wait_for_function(other, arg=before)
 
 
 def paused(open_page: OpenPage, content: Replay | None = None, **options: Any) -> Page:
